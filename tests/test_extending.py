@@ -107,13 +107,13 @@ def test_a_metric(copy: Copy) -> None:
 def test_charts(copy: Copy) -> None:
     copy.insert(
         "reports/charts/charts.py",
-        "_KINDS = (\n",
-        '    _Kind("toy", "A toy of rows", "About it.", figures.overhead, ("overhead",)),\n',
+        "_ROW_CHARTS = (\n",
+        '    _RowChart("toy", "A toy of rows", "About it.", figures.overhead, ("overhead",)),\n',
     )
     copy.insert(
-        "reports/charts/case_charts.py",
-        "KINDS = (\n",
-        """    Kind(
+        "reports/charts/charts.py",
+        "CASE_CHARTS = (\n",
+        """    CaseChart(
         "toy",
         "memory",
         "A toy of one workload",

@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from allocbench.errors import UsageError
-from allocbench.reports.rows.asv_cells import Cell, cells
+from allocbench.reports.rows.asv import Cell, cells
 from allocbench.reports.rows.gate import Statement
 
 TRAILER = "Metric-change"

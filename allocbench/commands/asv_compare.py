@@ -44,12 +44,12 @@ def run(
     Exit codes: 0 same, 1 changed, 2 wrong usage, 3 nothing ran, 4 failed.
     """
     from allocbench.asv import runs  # imported late: --help stays fast
-    from allocbench.reports.rows import asv_cells, gate
+    from allocbench.reports.rows import asv, gate
 
     check_outputs(markdown)
     commits = runs.commit(base), runs.commit(head)
     statements = runs.statements(*commits)
-    measured = runs.measure(commits, bench) if results is None else asv_cells.cells(results)
+    measured = runs.measure(commits, bench) if results is None else asv.cells(results)
     before, after = ([cell for cell in measured if cell.commit == commit] for commit in commits)
     comparison = gate.compare(before, after, statements)
     text = gate.markdown(comparison, base, head)

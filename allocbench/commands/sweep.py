@@ -24,7 +24,7 @@ from allocbench.reports.rows import results
 if TYPE_CHECKING:
     import pandas as pd
 
-    from allocbench.reports.rows.runs import Key
+    from allocbench.reports.rows.bundle import Key
     from allocbench.workloads import Trace
 
 EXAMPLES = (

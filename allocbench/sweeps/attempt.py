@@ -10,7 +10,7 @@ from allocbench.base.text import one_line
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Row
-from allocbench.reports.rows.runs import Key, Record
+from allocbench.reports.rows.bundle import Key, Record
 from allocbench.sweeps.file import record
 from allocbench.workloads import Trace
 

@@ -14,7 +14,7 @@ from allocbench.base.extra import needs_extra
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError
 from allocbench.replays.experiment import Effort
-from allocbench.reports.rows.runs import Key, Record
+from allocbench.reports.rows.bundle import Key, Record
 from allocbench.sweeps.attempt import Runner, attempt, died
 from allocbench.workloads import Trace
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a sweep, opened to add to it; `allocbench.reports.rows.runs` says what is in it."""
+"""The file of a sweep, opened to add to it; `allocbench.reports.rows.bundle` says what is in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from allocbench import __version__
 from allocbench.allocators import _core
 from allocbench.errors import UsageError
 from allocbench.reports.output import ResultError
-from allocbench.reports.rows.runs import BEGIN, Key, Record, parse
+from allocbench.reports.rows.bundle import BEGIN, Key, Record, parse
 from allocbench.workloads import Trace
 
 _DIGITS = 16  # of a hash

@@ -21,7 +21,7 @@ from allocbench.errors import UsageError
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Row
-from allocbench.reports.rows.runs import Key, Record, frame, key_of
+from allocbench.reports.rows.bundle import Key, Record, frame, key_of
 from allocbench.sweeps.attempt import Runner, attempt, died
 from allocbench.sweeps.cluster import on_cluster
 from allocbench.sweeps.file import append, code_version, fingerprint, open_records

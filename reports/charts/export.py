@@ -12,8 +12,8 @@ import matplotlib
 import pandas as pd
 from matplotlib.figure import Figure
 
-from allocbench.reports.charts import case_charts, charts, theme
-from allocbench.reports.charts.chart import Chart
+from allocbench.reports.charts import charts, theme
+from allocbench.reports.charts.charts import Chart
 from allocbench.reports.output import ResultError, write_bytes
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.ranking import cases
@@ -58,7 +58,7 @@ def _named(results: Bundle, history: pd.DataFrame | None) -> Iterator[tuple[str,
         if taken[name] > 1:
             name = f"{name}-{taken[name]}"
         first = charts.trade(table, case, key)
-        detailed = case_charts.of_case(results.details, case, key, looks)
+        detailed = charts.of_case(results.details, case, key, looks)
         for chart in (*([first] if first else []), *detailed):
             yield f"{name}-{chart.key.removeprefix(f'{key}-')}", chart
 

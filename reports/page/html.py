@@ -21,7 +21,7 @@ import pandas as pd
 from allocbench.base.extra import needs_extra
 from allocbench.reports.advice import findings
 from allocbench.reports.advice.findings import Claim
-from allocbench.reports.charts import case_charts, charts, describing
+from allocbench.reports.charts import charts
 from allocbench.reports.output import ResultError, write_text
 from allocbench.reports.page import embedded_tables, tables
 from allocbench.reports.page.tables import Table
@@ -35,8 +35,8 @@ with needs_extra("report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    from allocbench.reports.charts import svg, theme
-    from allocbench.reports.charts.chart import Chart
+    from allocbench.reports.charts import theme
+    from allocbench.reports.charts.charts import Chart
 
 _SCRIPTS = ("data.js", "sort.js", "tables.js", "explorer.js", "map.js", "page.js")
 _EXPLORED = ("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures")
@@ -132,7 +132,7 @@ def render(
         devices=list(dict.fromkeys(table["device"])),
         definitions=_definitions(table),
         provenance=_provenance(table, command),
-        absent=case_charts.absent(bundle_given.details, all_cases),
+        absent=charts.absent(bundle_given.details, all_cases),
         data=_embedded(bundle_given, sections, every, looks, reference),
         scripts=[Markup(script) for script in scripts],
         policy=" ".join(f"'{_digest(script)}'" for script in scripts),
@@ -162,7 +162,7 @@ def _section(
 ) -> Section:
     key = f"workload-{number}"
     run = {"workload": case.workload, "device": case.device}
-    detailed = list(case_charts.of_case(given.details, case, key, looks))
+    detailed = list(charts.of_case(given.details, case, key, looks))
     trade = charts.trade(given.rows, case, key)
     memory = next((chart for chart in detailed if chart.table == "memory"), None)
     failures = of_run(given.details, "failures", **run)
@@ -172,15 +172,14 @@ def _section(
         advice=findings.advice(case).lines,
         answer=findings.answer(case),
         claims=findings.verdict(case),
-        why=describing.verdict_why(case),
+        why=charts.verdict_why(case),
         summary=tables.case_table(case, tables.SUMMARY, reference),
         everything=tables.case_table(case, tables.ALL, reference),
         trade=_figure(trade) if trade else None,
         memory=_figure(memory, phone=False) if memory else None,
         has_map=not of_run(given.details, "blocks", **run).empty,
         failures=tuple(
-            Failure(row["allocator"], describing.failure(row))
-            for row in failures.to_dict("records")
+            Failure(row["allocator"], charts.failure(row)) for row in failures.to_dict("records")
         ),
         figures=tuple(_figure(chart) for chart in detailed if not chart.in_explorer),
     )
@@ -191,12 +190,12 @@ def _all(section: Section) -> list[Figure]:
 
 
 def _figure(chart: Chart, *, phone: bool = True) -> Figure:
-    wide = svg.inline(chart.draw(), chart.key, chart.title, chart.words)
+    wide = theme.inline(chart.draw(), chart.key, chart.title, chart.words)
     if not phone:
         return Figure(chart, wide, None)
     with theme.narrow():
         figure = chart.draw()
-    narrow = svg.inline(figure, f"{chart.key}-narrow", chart.title, chart.words)
+    narrow = theme.inline(figure, f"{chart.key}-narrow", chart.title, chart.words)
     return Figure(chart, wide, narrow)
 
 

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history that airspeed velocity (asv) keeps, as frames."""
 
-from dataclasses import asdict
+import ast
+import itertools
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, Final, Literal, TypeAlias
 
 import pandas as pd
 
-from allocbench.reports.rows.asv_cells import NUMBER, cells
+from allocbench.reports.output import ResultError
 from allocbench.reports.rows.results import SCHEMA, dtype
 
 COLUMNS = {
@@ -63,3 +69,160 @@ def frame(folder: str | Path) -> pd.DataFrame:
     kinds = {name: dtype(column) for name, column in SCHEMA.items()} | {"candidate": "boolean"}
     kinds = dict.fromkeys(("commit", "machine"), "object") | kinds
     return rows.rename_axis(columns=None).reindex(columns=list(kinds)).astype(kinds)
+
+
+SCHEMA_VERSION = 2
+NUMBER: Final = "number"
+NOT_AVAILABLE: Final = "n/a"
+FAILED: Final = "failed"
+STALE: Final = "stale"
+State: TypeAlias = Literal["number", "n/a", "failed", "stale"]
+
+_DESCRIPTIONS = ("benchmarks.json", "machine.json")
+_PREFIXES = ("track_", "latency_")
+_ON_A_GPU = ("gpu_", "cupy.")
+_COUNTED = ("bytes", "ratio", "count")
+INSTRUCTIONS: Final = "count of instructions"
+"""The unit of numbers that nearly repeat on one machine and differ between machines."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell.
+
+    commit_date: milliseconds since 1970. allocator: that parameter, or the planner; empty when the
+    benchmark has neither. device_kind: the parameter `device`, or that of the suite. parameters:
+    all but those and the workload, as `name=value`. `state` is stale if another version of the
+    benchmark measured the cell. value: NaN unless it is a number; the median where there are
+    samples, with their quartiles and asv's 99 % confidence interval as well.
+    """
+
+    commit: str
+    commit_date: int
+    machine: str
+    environment: str
+    benchmark: str
+    metric: str
+    unit: str
+    device_kind: str
+    allocator: str
+    workload: str
+    parameters: str
+    state: State
+    value: float
+    quartile_25: float
+    quartile_75: float
+    low: float
+    high: float
+
+    @property
+    def case(self) -> str:
+        """The workload with the parameters."""
+        return f"{self.workload} {self.parameters}".strip()
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether every machine gets the same value: it is counted on the simulated device."""
+        return self.device_kind == "simulated" and self.unit in _COUNTED
+
+
+def cells(folder: str | Path) -> list[Cell]:
+    """Every cell of a folder of results, by commit date, then file and benchmark.
+
+    `folder` is asv's results_dir: `benchmarks.json`, and a folder for each machine. Raises
+    ResultError naming a file that is missing, not JSON, of another schema or not understood.
+    """
+    place = Path(folder)
+    described = load(place / "benchmarks.json")
+    all_cells: list[Cell] = []
+    for path in files(place):
+        stored = load(path)
+        try:
+            all_cells += _cells(stored, described)
+        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
+            raise ResultError(f"{path}: not asv results: {error!r}") from error
+    return sorted(all_cells, key=lambda cell: cell.commit_date)
+
+
+def files(folder: Path) -> list[Path]:
+    """The files of a results folder that hold the results of a commit, sorted."""
+    return [path for path in sorted(folder.glob("*/*.json")) if path.name not in _DESCRIPTIONS]
+
+
+def load(path: Path) -> dict[str, Any]:
+    """One file of asv's results folder; raises ResultError naming it."""
+    try:
+        content = json.loads(path.read_bytes())
+    except OSError as error:
+        raise ResultError(f"{path}: cannot read: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ResultError(f"{path}: not JSON: {error}") from error
+    version = content.get("version") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or version != SCHEMA_VERSION:
+        raise ResultError(
+            f"{path}: expected asv results of schema {SCHEMA_VERSION}, found {version!r}"
+        )
+    return content
+
+
+def _cells(stored: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[Cell]:
+    for name, row in stored["results"].items():
+        columns = dict(zip(stored["result_columns"], row, strict=False))
+        benchmark = described.get(name)
+        if benchmark is None:  # one that the suites no longer have
+            continue
+        stale = columns.get("version") != benchmark["version"]
+        combinations = list(itertools.product(*(columns.get("params") or [])))
+        for n, combination in enumerate(combinations):
+            value = _at(columns.get("result"), n)
+            names = dict(zip(benchmark["param_names"], map(_plain, combination), strict=True))
+            allocator = names.pop("allocator", None) or names.pop("planner", "")
+            yield Cell(
+                commit=stored["commit_hash"],
+                commit_date=int(stored["date"]),
+                machine=stored["params"]["machine"],
+                environment=stored["env_name"],
+                benchmark=name,
+                metric=_metric(name),
+                unit=benchmark["unit"],
+                device_kind=names.pop("device", None)
+                or ("cuda" if name.startswith(_ON_A_GPU) else "simulated"),
+                allocator=allocator,
+                workload=names.pop("workload", ""),
+                parameters=" ".join(f"{key}={text}" for key, text in names.items()),
+                state=STALE if stale else _state(value),
+                value=math.nan if value is None else float(value),
+                quartile_25=_number(_at(columns.get("stats_q_25"), n)),
+                quartile_75=_number(_at(columns.get("stats_q_75"), n)),
+                low=_number(_at(columns.get("stats_ci_99_a"), n)),
+                high=_number(_at(columns.get("stats_ci_99_b"), n)),
+            )
+
+
+def _metric(benchmark: str) -> str:
+    function = benchmark.rpartition(".")[2]
+    for prefix in _PREFIXES:
+        function = function.removeprefix(prefix)
+    return function
+
+
+def _plain(parameter: str) -> str:
+    """A parameter as it was: asv keeps its `repr`."""
+    try:
+        return str(ast.literal_eval(parameter))
+    except (ValueError, SyntaxError):
+        return parameter
+
+
+def _at(values: list[Any] | None, n: int) -> Any:
+    return None if values is None else values[n]
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _state(value: float | None) -> State:
+    if value is None:
+        return FAILED
+    return NUMBER if math.isfinite(value) else NOT_AVAILABLE

@@ -6,11 +6,13 @@ each table of `details.TABLES` that is not empty. `README.txt` in it says what t
 """
 
 import io
+import json
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
@@ -18,8 +20,9 @@ import pyarrow.parquet as pq
 
 from allocbench.reports.output import ResultError, write_bytes
 from allocbench.reports.rows import details as detail_tables
-from allocbench.reports.rows import results, runs
+from allocbench.reports.rows import results
 from allocbench.reports.rows.details import TABLES, Details
+from allocbench.reports.rows.results import SCHEMA
 
 _ROWS = "rows.json"
 _MOST_UNPACKED, _MOST_RATIO = 1 << 26, 200  # bytes of all members, and relative to the archive
@@ -56,7 +59,7 @@ def read(path: str | Path) -> Bundle:
         raise ResultError(f"{path}: cannot read: {error.strerror or error}") from error
     if data.startswith(b"PK\x03\x04"):
         return _unpack(data, path)
-    if data.startswith(runs.BEGIN) or not data:
+    if data.startswith(BEGIN) or not data:
         return _swept(data, path)
     return Bundle(results.from_json(data, str(path)))
 
@@ -104,8 +107,8 @@ def write(bundle: Bundle, path: str | Path) -> None:
 
 def _swept(data: bytes, path: str | Path) -> Bundle:
     """The rows of a sweep that can be in the same table."""
-    sweep = runs.parse(data, str(path))
-    kept = runs.comparable(sweep)
+    sweep = parse(data, str(path))
+    kept = comparable(sweep)
     rows = results.frame([record["row"] for record in kept], str(path))
     older = len(sweep) - len(kept)
     what = "run is" if older == 1 else "runs are"
@@ -159,3 +162,74 @@ def _readme() -> str:
     for name, spec in TABLES.items():
         lines += ["", f"{name}.parquet ({', '.join(spec.all)})", f"  {spec.meaning}"]
     return "\n".join(lines) + "\n"
+
+
+Record: TypeAlias = dict[str, Any]
+BEGIN = b'{"key"'
+"""How every line begins."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """The identity of a run: its names, and hashes of the trace and the code."""
+
+    workload: str
+    trace: str
+    allocator: str
+    device: str
+    code: str
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        """What results depend on, without the workload's name."""
+        return self.trace, self.allocator, self.device, self.code
+
+
+def key_of(record: Record) -> Key:
+    """The key of a record."""
+    return Key(**record["key"])
+
+
+def parse(text: bytes, where: str) -> list[Record]:
+    """The records of complete lines; raises ResultError, beginning with `where`, for others."""
+    rows = []
+    for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), 1):
+        try:
+            record = json.loads(line)
+            key_of(record)
+            if not isinstance(record["row"], dict):
+                raise TypeError
+            rows.append({name: record[name] for name in ("key", "row", "error")})
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
+            raise ResultError(f"{where}: line {number}: not a sweep result") from error
+    return rows
+
+
+def frame(records: Iterable[Record]) -> pd.DataFrame:
+    """Records as a frame: the columns of `reports.rows.results`, then trace, code and error.
+
+    If a run appears twice because it was retried, the later one counts.
+    """
+    latest = {key_of(record).identity: record for record in records}
+    rows = [
+        record["row"]
+        | {name: record["key"][name] for name in ("trace", "code")}
+        | {"error": record["error"]}
+        for record in latest.values()
+    ]
+    return pd.DataFrame(rows, columns=[*SCHEMA, "trace", "code", "error"])
+
+
+def comparable(records: Sequence[Record]) -> list[Record]:
+    """The records that can be in one table, by workload, device and allocator.
+
+    A workload's name may refer to several traces, and several versions may have made the same run:
+    only the last trace of each workload and the last record of each run are used.
+    """
+    traces = {record["key"]["workload"]: record["key"]["trace"] for record in records}
+    kept: dict[tuple[str, str, str], Record] = {}
+    for record in records:
+        key = key_of(record)
+        if key.trace == traces[key.workload]:
+            kept[key.workload, key.device, key.allocator] = record
+    return [kept[run] for run in sorted(kept)]  # the file has them in the order in which they ended

@@ -1,8 +1,138 @@
 # SPDX-License-Identifier: Apache-2.0
 """The columns of the result row: the only place that names and defines a metric."""
 
-from allocbench.reports.rows.column import Column, Group
-from allocbench.reports.rows.workload_columns import WORKLOAD
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from allocbench.base import units
+
+Unit: TypeAlias = Literal["bytes", "seconds", "ratio", "count", "bits", ""]
+Group: TypeAlias = Literal[
+    "identity",
+    "workload",
+    "memory",
+    "fragmentation",
+    "latency",
+    "time",
+    "device",
+    "failures",
+    "plan",
+    "origin",
+]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of the result row.
+
+    `lower_is_better` is None if neither direction is better. A `fraction` is a ratio within 0..1,
+    shown in percent. `median` names the column that holds the median of the passes whose minimum
+    this column holds. `low` and `high` name the columns that hold the interval of a measured time:
+    the minimum and maximum of its passes.
+    """
+
+    name: str
+    group: Group
+    unit: Unit
+    heading: str
+    definition: str
+    lower_is_better: bool | None = None
+    fraction: bool = False
+    median: str = ""
+    low: str = ""
+    high: str = ""
+
+    def text(self, number: float | int | None) -> str:
+        """The number in the column's unit, "n/a" for None."""
+        if number is None:
+            return units.NOT_AVAILABLE
+        if self.unit == "bytes":
+            return units.size(number)
+        if self.unit == "seconds":
+            return units.seconds(number)
+        if self.unit == "ratio":
+            return units.percent(number) if self.fraction else units.times(number)
+        if self.unit == "bits":
+            return f"{number:.2f} bits"
+        return f"{number:,}"
+
+    def exact(self, number: float | int | None) -> str:
+        """The number unrounded, with its unit."""
+        if number is None:
+            return units.NOT_AVAILABLE
+        digits = f"{number:,}" if isinstance(number, int) else repr(number)
+        return f"{digits} {self.unit}" if self.unit in ("bytes", "seconds", "bits") else digits
+
+
+def _feature(
+    name: str, unit: Unit, heading: str, definition: str, fraction: bool = False
+) -> Column:
+    return Column(name, "workload", unit, heading, definition, fraction=fraction)
+
+
+def _lifetime(percent: int) -> Column:
+    return _feature(
+        f"lifetime_p{percent}",
+        "count",
+        f"lifetime p{percent}",
+        f"Smallest lifetime, in events, that {percent}% of the blocks do not exceed.",
+    )
+
+
+WORKLOAD: tuple[Column, ...] = (
+    _feature("steps", "count", "steps", "Marks of the trace that begin a step."),
+    _feature("streams", "count", "streams", "Distinct streams of the allocs and frees."),
+    _feature(
+        "live_blocks_peak",
+        "count",
+        "live blocks, peak",
+        "Largest number of live blocks at any time.",
+    ),
+    _feature(
+        "live_blocks_mean",
+        "count",
+        "live blocks, mean",
+        "Mean number of live blocks over the events, rounded.",
+    ),
+    _feature("largest_request", "bytes", "largest request", "Largest requested size."),
+    _feature("distinct_sizes", "count", "distinct sizes", "Number of distinct requested sizes."),
+    _feature(
+        "size_entropy",
+        "bits",
+        "size entropy",
+        "-sum of p(s) log2 p(s) over the distinct sizes s, p(s) is the share of allocs of size s;"
+        " 0 if all sizes are equal.",
+    ),
+    _lifetime(50),
+    _lifetime(90),
+    _lifetime(99),
+    _feature(
+        "repeat_rate",
+        "ratio",
+        "repeat rate",
+        "sum of |S_k intersected with S_(k-1)| / sum of max(|S_k|, |S_(k-1)|) over the steps k"
+        " from the second on, where S_k is the multiset of sizes requested in step k; 100% if every"
+        " step requests the same sizes as the one before.",
+        fraction=True,
+    ),
+    _feature(
+        "load_mean", "ratio", "load, mean", "L(t) / max_load, mean over the events.", fraction=True
+    ),
+    _feature(
+        "peak_width",
+        "ratio",
+        "peak width",
+        "Share of the events with L(t) >= 0.9 max_load; small for a sharp peak.",
+        fraction=True,
+    ),
+    _feature(
+        "peak_position",
+        "ratio",
+        "peak position",
+        "First event at which L(t) is max_load, as a share of the events.",
+        fraction=True,
+    ),
+)
 
 
 def _memory(name: str, heading: str, definition: str, lower: bool | None = True) -> Column:

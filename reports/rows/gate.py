@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from allocbench.base import units
-from allocbench.reports.rows.asv_cells import FAILED, INSTRUCTIONS, NUMBER, STALE, Cell
+from allocbench.reports.rows.asv import FAILED, INSTRUCTIONS, NUMBER, STALE, Cell
 from allocbench.reports.rows.results import SCHEMA
 
 Outcome: TypeAlias = Literal["same", "changed", "failed", "nothing ran"]

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 from allocbench.reports.output import ResultError as ResultError
 from allocbench.reports.output import write_text
 from allocbench.reports.rows.assumptions import from_text
-from allocbench.reports.rows.column import Column as Column
 from allocbench.reports.rows.columns import COLUMNS as COLUMNS
+from allocbench.reports.rows.columns import Column as Column
 
 if TYPE_CHECKING:
     import pandas as pd  # imported late, to keep the help of commands fast

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from allocbench.reports.output import ResultError
-from allocbench.reports.rows import asv_cells
+from allocbench.reports.rows import asv
 from tests import asv_results as made
 
 OLD, NEW = "a" * 40, "b" * 40
@@ -24,10 +24,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "asv"
 
 
-def cell(folder: Path, benchmark: str, allocator: str, commit: str = OLD) -> asv_cells.Cell:
+def cell(folder: Path, benchmark: str, allocator: str, commit: str = OLD) -> asv.Cell:
     (found,) = (
         one
-        for one in asv_cells.cells(folder)
+        for one in asv.cells(folder)
         if (one.benchmark, one.allocator, one.commit) == (benchmark, allocator, commit)
     )
     return found
@@ -36,7 +36,7 @@ def cell(folder: Path, benchmark: str, allocator: str, commit: str = OLD) -> asv
 def test_a_cell_has_its_names_its_number_and_its_unit(folder: Path) -> None:
     found = cell(folder, made.PEAK, "bfc")
     assert (found.metric, found.workload, found.unit) == ("peak_reserved", "train", "bytes")
-    assert (found.value, found.state, found.machine) == (4096, asv_cells.NUMBER, "sim")
+    assert (found.value, found.state, found.machine) == (4096, asv.NUMBER, "sim")
     assert found.deterministic
     assert math.isnan(found.quartile_25)
 
@@ -50,12 +50,12 @@ def test_samples_keep_their_quartiles(folder: Path) -> None:
 
 def test_not_available_failed_and_stale_are_distinguished(tmp_path: Path) -> None:
     made.write(tmp_path, OLD, made.NUMBERS | {made.PEAK: [None, 1]})
-    assert cell(tmp_path, made.EXTERNAL, "naive").state == asv_cells.NOT_AVAILABLE
-    assert cell(tmp_path, made.PEAK, "bfc").state == asv_cells.FAILED
+    assert cell(tmp_path, made.EXTERNAL, "naive").state == asv.NOT_AVAILABLE
+    assert cell(tmp_path, made.PEAK, "bfc").state == asv.FAILED
     made.write(tmp_path, NEW, {made.PEAK: None})
-    assert cell(tmp_path, made.PEAK, "naive", NEW).state == asv_cells.FAILED
+    assert cell(tmp_path, made.PEAK, "naive", NEW).state == asv.FAILED
     made.write(tmp_path, OLD, version="0")
-    assert cell(tmp_path, made.PEAK, "bfc").state == asv_cells.STALE
+    assert cell(tmp_path, made.PEAK, "bfc").state == asv.STALE
 
 
 def test_measurements_on_a_gpu_are_not_deterministic(folder: Path) -> None:
@@ -80,7 +80,7 @@ def test_a_gpu_and_a_null_gpu_share_no_series(folder: Path) -> None:
     stored["results"] = {name: [[8192, 4096], params, "1"]}
     (folder / "benchmarks.json").write_text(json.dumps(described))
     (folder / "sim" / "gpu.json").write_text(json.dumps(stored))
-    found = [one for one in asv_cells.cells(folder) if one.benchmark == name]
+    found = [one for one in asv.cells(folder) if one.benchmark == name]
     assert [(one.device_kind, one.value, one.case) for one in found] == [
         ("cuda", 8192, "train"),
         ("null", 4096, "train"),
@@ -113,5 +113,5 @@ def test_a_folder_without_asv_results_is_refused_by_name(
     else:
         (folder / path).write_text(text)
     with pytest.raises(ResultError, match=words) as found:
-        asv_cells.cells(folder)
+        asv.cells(folder)
     assert str(folder / path) in str(found.value)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.reports.rows import asv_cells
+from allocbench.reports.rows import asv
 from tests import asv_results as made
 from tests.commands import error, folder, output
 
@@ -73,7 +73,7 @@ def test_scrubbed_results_hold_no_path_and_stay_as_they_are(folder: Path) -> Non
     assert names == ["aaaaaaaa-existing-py3.11.json", "bbbbbbbb-virtualenv-py3.11.json"]
     text = Path("asv/sim", names[0]).read_text()
     assert "someone" not in text
-    assert {cell.environment for cell in asv_cells.cells("asv")} == {
+    assert {cell.environment for cell in asv.cells("asv")} == {
         "existing-py3.11",
         "virtualenv-py3.11",
     }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import Result
 
-from allocbench.reports.rows import asv_cells, gate
+from allocbench.reports.rows import asv, gate
 from allocbench.reports.rows.gate import Comparison, Statement
 from tests import asv_results as made
 from tests.commands import run
@@ -23,7 +23,7 @@ def compared(
 ) -> Comparison:
     made.write(tmp_path, BASE)
     made.write(tmp_path, HEAD, made.NUMBERS | head, **changes)
-    found = asv_cells.cells(tmp_path)
+    found = asv.cells(tmp_path)
     base, new = ([cell for cell in found if cell.commit == commit] for commit in (BASE, HEAD))
     return gate.compare(base, new, statements)
 
@@ -60,7 +60,7 @@ def counted(
     """The comparison of instructions of bfc and naive, and of nothing else."""
     made.write(tmp_path, BASE, {made.INSTRUCTIONS: before})
     made.write(tmp_path, HEAD, {made.INSTRUCTIONS: after})
-    found = asv_cells.cells(tmp_path)
+    found = asv.cells(tmp_path)
     base, new = ([cell for cell in found if cell.commit == commit] for commit in (BASE, HEAD))
     return gate.compare(base, new, stated)
 
@@ -117,7 +117,7 @@ def test_a_commit_whose_build_failed_has_failed(tmp_path: Path) -> None:
 def test_a_benchmark_that_the_head_does_not_have_has_failed(tmp_path: Path) -> None:
     made.write(tmp_path, BASE)
     made.write(tmp_path, HEAD, {made.EXTERNAL: [0.25, made.NAN]})
-    found = asv_cells.cells(tmp_path)
+    found = asv.cells(tmp_path)
     base, head = ([cell for cell in found if cell.commit == commit] for commit in (BASE, HEAD))
     assert gate.compare(base, head).outcome == "failed"
 
@@ -133,8 +133,8 @@ def test_commits_that_cannot_be_compared_are_not_equal(
 
 def test_without_cells_on_one_side_nothing_ran(tmp_path: Path) -> None:
     made.write(tmp_path, BASE)
-    assert gate.compare(asv_cells.cells(tmp_path), []).outcome == "nothing ran"
-    assert gate.compare([], asv_cells.cells(tmp_path)).outcome == "nothing ran"
+    assert gate.compare(asv.cells(tmp_path), []).outcome == "nothing ran"
+    assert gate.compare([], asv.cells(tmp_path)).outcome == "nothing ran"
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("seaborn")
 
 from allocbench import api
-from allocbench.reports.charts import charts, describing
+from allocbench.reports.charts import charts
 from allocbench.reports.output import ResultError
 from allocbench.reports.page import html
 from allocbench.reports.rows import asv, results
@@ -85,8 +85,8 @@ def test_values_are_read_in_order_of_their_dates(folder: Path) -> None:
     assert latency["parameters"].tolist() == ["streams=1", "streams=2"] * 3
     assert latency["low"].notna().tolist() == [True, False] * 3
     assert latency["high"].iloc[0] == 1.1e-8
-    assert "3 commits" in describing.history(memory)
-    assert "bfc 2.00x" in describing.history(memory).replace("train bfc", "bfc")
+    assert "3 commits" in charts.history(memory)
+    assert "bfc 2.00x" in charts.history(memory).replace("train bfc", "bfc")
 
 
 def test_the_history_is_a_line_for_each_allocator(folder: Path) -> None:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner, Result
 
 import allocbench
 from allocbench.cli import app
-from allocbench.reports.charts.chart import Chart
+from allocbench.reports.charts.charts import Chart
 from allocbench.workloads import ALLOC, FREE, Provenance, write
 from tests.traces import Event, make
 

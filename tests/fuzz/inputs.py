@@ -28,7 +28,7 @@ from allocbench.commands.error_answer import sentences
 from allocbench.questions import model_plan
 from allocbench.questions.error_text import verdict
 from allocbench.reports.output import ResultError
-from allocbench.reports.rows import results, runs
+from allocbench.reports.rows import bundle, results
 from allocbench.workloads import (
     OperatorGraph,
     StreamedTrace,
@@ -191,7 +191,7 @@ def result_files(data: bytes) -> None:
     with suppress(ResultError):
         results.from_json(data, "file")
     with suppress(ResultError):
-        runs.parse(data, "file")
+        bundle.parse(data, "file")
 
 
 def allocator_spec(data: bytes) -> None:

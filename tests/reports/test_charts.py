@@ -19,16 +19,8 @@ from matplotlib.figure import Figure
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.prepared import Prepared
-from allocbench.reports.charts import (
-    case_charts,
-    charts,
-    describing,
-    drawing,
-    export,
-    theme,
-    workload_figures,
-)
-from allocbench.reports.charts.chart import Chart
+from allocbench.reports.charts import charts, export, figures, theme, workload_figures
+from allocbench.reports.charts.charts import Chart
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.details import join, none
 from allocbench.reports.rows.ranking import cases
@@ -63,7 +55,7 @@ def given() -> Bundle:
 
 def of_first(given: Bundle) -> dict[str, Chart]:
     found = cases(given.rows)
-    made = case_charts.of_case(given.details, found[0], "k", theme.looks(found))
+    made = charts.of_case(given.details, found[0], "k", theme.looks(found))
     return {chart.key.removeprefix("k-"): chart for chart in made}
 
 
@@ -79,8 +71,8 @@ def test_every_table_has_its_chart(given: Bundle) -> None:
         assert chart.words.endswith(".")
         assert not chart.data.empty
         assert chart.table in given.details
-    assert case_charts.absent(given.details, cases(given.rows)) == []
-    said = case_charts.absent(none(), cases(given.rows))
+    assert charts.absent(given.details, cases(given.rows)) == []
+    said = charts.absent(none(), cases(given.rows))
     assert [line.partition(":")[0] for line in said] == ["gpt2", "small"]
     assert all("only rows" in line for line in said)
 
@@ -132,8 +124,8 @@ def test_free_blocks_become_a_grid() -> None:
 
 def test_a_pareto_front_holds_the_points_that_no_other_beats() -> None:
     points = {"a": (1.0, 9.0), "b": (2.0, 4.0), "c": (2.0, 5.0), "d": (3.0, 4.0), "e": (4.0, 1.0)}
-    assert drawing.pareto_front(points) == ["a", "b", "e"]
-    assert drawing.pareto_front({}) == []
+    assert figures.pareto_front(points) == ["a", "b", "e"]
+    assert figures.pareto_front({}) == []
 
 
 def test_ranks_leave_out_failed_allocators_and_floors() -> None:
@@ -149,7 +141,7 @@ def test_ranks_leave_out_failed_allocators_and_floors() -> None:
     assert table.to_numpy()[1].tolist() == [2, 1]
     assert table.to_numpy()[0, 0] == 1
     assert np.isnan(table.to_numpy()[0, 1])
-    words = describing.ranks(table, "peak_reserved")
+    words = charts.ranks(table, "peak_reserved")
     assert words.endswith("a 1.0 (1 to 1), b 1.5 (1 to 2).")
 
 

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from allocbench.reports.charts import drawing, figures, svg, theme
+from allocbench.reports.charts import figures, theme
 from allocbench.reports.rows.ranking import cases
 from allocbench.reports.rows.results import frame
 from tests import panel_texts
@@ -197,7 +197,7 @@ def test_missing_measurements_are_named(draw: Callable[[pd.DataFrame], Figure]) 
 
 @pytest.mark.parametrize("draw", ACROSS)
 def test_names_are_drawn_as_they_are(draw: Callable[[pd.DataFrame], Figure]) -> None:
-    picture = svg.inline(draw(frame([row("$x^2$"), row(HOSTILE)])), "key", "title", "words")
+    picture = theme.inline(draw(frame([row("$x^2$"), row(HOSTILE)])), "key", "title", "words")
     assert ">$x^2$</text>" in picture
     assert "&lt;script&gt;" in picture
     assert "<script" not in picture
@@ -205,7 +205,7 @@ def test_names_are_drawn_as_they_are(draw: Callable[[pd.DataFrame], Figure]) -> 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=14))
 def test_labels_are_moved_apart(positions: list[float]) -> None:
-    placed = drawing.apart(positions, 0.05)
+    placed = figures.apart(positions, 0.05)
     ordered = sorted(placed)
     assert all(b - a >= 0.05 - 1e-9 for a, b in pairwise(ordered))
     assert max(placed) <= 1

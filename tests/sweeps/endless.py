@@ -16,7 +16,7 @@ from functools import partial
 from allocbench.__main__ import main
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Row
-from allocbench.reports.rows.runs import Key
+from allocbench.reports.rows.bundle import Key
 from allocbench.sweeps import sweep
 from allocbench.workloads import Trace
 

@@ -25,8 +25,8 @@ from allocbench.errors import UsageError
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Row
 from allocbench.reports.rows import results
+from allocbench.reports.rows.bundle import Key, key_of
 from allocbench.reports.rows.results import SCHEMA
-from allocbench.reports.rows.runs import Key, key_of
 from allocbench.sweeps.file import append, fingerprint, open_records, record
 from allocbench.sweeps.sweep import measure, sweep
 from allocbench.workloads import ALLOC, FREE, Provenance, Trace, catalog, write
