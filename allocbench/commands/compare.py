@@ -11,15 +11,14 @@ import typer
 from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.inputs import ALL, DEVICE
-from allocbench.output.files import STDOUT
-from allocbench.output.keeping import written
+from allocbench.output.files import STDOUT, written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import dashboard
 from allocbench.replays import PASSES
 from allocbench.reports.advice.choosing import KEEP
 
 if TYPE_CHECKING:
-    from allocbench.output.keeping import Write
+    from allocbench.output.files import Write
 
 EXAMPLES = (
     "allocbench compare gpt2-train",

@@ -10,8 +10,7 @@ from json import dumps
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.output.files import STDOUT, open_output
-from allocbench.output.keeping import written
+from allocbench.output.files import STDOUT, open_output, written
 from allocbench.output.terminal import console, plain_table
 from allocbench.questions.error_text import (
     ENOUGH,

@@ -15,8 +15,7 @@ from allocbench.base.cards import label, note
 from allocbench.base.text import one_line
 from allocbench.commands import options
 from allocbench.inputs import DEVICE
-from allocbench.output.files import STDOUT
-from allocbench.output.keeping import records_written
+from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.reports.advice.recommending import consequence
@@ -162,7 +161,7 @@ def _size(size: int) -> str:
 
 
 def _map(explanation: Explanation) -> Group:
-    from allocbench.output.picture import LEGEND, MARGIN, picture
+    from allocbench.output.text_drawings import LEGEND, MARGIN, picture
     from allocbench.questions.explain import pins
 
     failure = explanation.failure

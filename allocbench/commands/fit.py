@@ -13,8 +13,7 @@ from allocbench.base import units
 from allocbench.base.cards import cards, find, note, of_device
 from allocbench.commands import options
 from allocbench.inputs import ALL, DEVICE
-from allocbench.output.files import STDOUT, check_outputs
-from allocbench.output.keeping import records_written
+from allocbench.output.files import STDOUT, check_outputs, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.reports.rows.results import records

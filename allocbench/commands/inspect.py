@@ -150,7 +150,7 @@ def _largest(trace: AnyTrace, found: Contents) -> Table:
 
 
 def _load(timeline: dict[str, NDArray[Any]], events: int) -> Group:
-    from allocbench.output.plot import plot
+    from allocbench.output.text_drawings import plot
 
     title = f"live requested bytes over the {events:,} events"
     if not len(timeline["event"]):

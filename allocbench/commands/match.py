@@ -14,8 +14,7 @@ from rich.text import Text
 
 from allocbench.base import units
 from allocbench.commands import options
-from allocbench.output.files import STDOUT, check_outputs, open_output
-from allocbench.output.keeping import written
+from allocbench.output.files import STDOUT, check_outputs, open_output, written
 from allocbench.output.terminal import console, plain_table
 
 if TYPE_CHECKING:

@@ -20,8 +20,7 @@ from allocbench.base import units
 from allocbench.base.text import one_line
 from allocbench.commands import options
 from allocbench.errors import UsageError, errors_naming
-from allocbench.output.files import STDOUT, check_outputs, open_output
-from allocbench.output.keeping import written
+from allocbench.output.files import STDOUT, check_outputs, open_output, written
 from allocbench.output.terminal import console, plain_table
 from allocbench.questions.model_plan import ALIGNMENT as _ALIGNMENT_OF_MODEL
 from allocbench.questions.model_plan import ModelPlan, plan_model

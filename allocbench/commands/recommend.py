@@ -17,8 +17,7 @@ from allocbench.commands import options
 from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
 from allocbench.inputs import ALL, DEVICE
-from allocbench.output.files import STDOUT
-from allocbench.output.keeping import records_written
+from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions import BUDGET, ORDERS

@@ -13,8 +13,7 @@ from rich.table import Table
 
 from allocbench.commands import options
 from allocbench.inputs import DEVICE
-from allocbench.output.files import STDOUT, open_output
-from allocbench.output.keeping import Write, written
+from allocbench.output.files import STDOUT, Write, open_output, written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.replays import PASSES

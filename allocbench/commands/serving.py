@@ -14,8 +14,7 @@ from allocbench.base.spec import SpecSyntaxError, parse_numbers
 from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.inputs.devices import card_of
-from allocbench.output.files import STDOUT, check_outputs
-from allocbench.output.keeping import written
+from allocbench.output.files import STDOUT, check_outputs, written
 
 if TYPE_CHECKING:
     from allocbench.workloads.serving.architectures import Architecture

@@ -16,8 +16,7 @@ from allocbench.base.spec import options_of
 from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE
-from allocbench.output.files import STDOUT
-from allocbench.output.keeping import records_written
+from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions.switching import how, with_conf
@@ -190,7 +189,7 @@ def _verdict(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
 
 def _doubt(tuned: Tuned) -> str:
     """What other costs of device calls would change about the best settings, or nothing."""
-    from allocbench.questions.searching import SAME_TIME
+    from allocbench.questions.search import SAME_TIME
 
     if tuned.best is None or not tuned.rivals:
         return ""

@@ -13,13 +13,12 @@ from rich.text import Text
 from allocbench.base import units
 from allocbench.base.cards import label, note
 from allocbench.base.spec import options_of
-from allocbench.output.files import STDOUT
-from allocbench.output.keeping import records_written
+from allocbench.output.files import STDOUT, records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions import per_phase
 from allocbench.questions.hazards import caveats
 from allocbench.questions.per_phase import DEFAULT, PerPhase, PhasedTrial
-from allocbench.questions.searching import Trial
+from allocbench.questions.search import Trial
 from allocbench.questions.switching import how
 from allocbench.replays.recorded import in_force
 from allocbench.replays.runner import Runner

@@ -11,8 +11,7 @@ from rich.text import Text
 from allocbench.allocators import make_device
 from allocbench.base import units
 from allocbench.errors import UsageError
-from allocbench.output.files import STDOUT
-from allocbench.output.keeping import records_written
+from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table
 from allocbench.programs import program

@@ -3,8 +3,8 @@
 
 program.py         what to run and where; its traces, newly recorded or stored
 functions.py       a Python function as a program
-ran.py             runs it on this machine's GPU or on a null GPU
-kept.py            recordings in the cache, and whether they are still valid
+execution.py       runs it on this machine's GPU or on a null GPU
+recording_cache.py recordings in the cache, and whether they are still valid
 steps.py           which steps were seen, and whether memory still grew
 with_allocator.py  runs it on another allocator
 hook/              what runs in the processes of a program

@@ -21,9 +21,9 @@ from allocbench.errors import UsageError
 from allocbench.null_gpu import launch
 from allocbench.null_gpu.device import read as read_device
 from allocbench.null_gpu.launch import Limits
-from allocbench.programs import kept
-from allocbench.programs.kept import Entry
-from allocbench.programs.ran import Ran, run
+from allocbench.programs import recording_cache as kept
+from allocbench.programs.execution import Execution, run
+from allocbench.programs.recording_cache import Entry
 from allocbench.programs.steps import sentences, steps
 from allocbench.workloads import Trace, recording
 from allocbench.workloads.recording import program_name
@@ -211,7 +211,7 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
     settings, command = program.settings, program.command
     notes = []
 
-    def run_on(device: str | None) -> Ran:
+    def run_on(device: str | None) -> Execution:
         name = program.name or program_name(command)
         limits = Limits(settings.steps, settings.seconds, settings.values)
         return run(command, name, device, limits, settings.quiet, settings.variables)
@@ -241,11 +241,11 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
     return Entry(ran.recorded.traces, notes, date, out_of_memory), files
 
 
-def _failed(ran: Ran) -> str:
+def _failed(ran: Execution) -> str:
     return f"{ran.ooms} request{'s' * (ran.ooms > 1)} failed"
 
 
-def _told(ran: Ran) -> list[str]:
+def _told(ran: Execution) -> list[str]:
     """Notes on a run for the user, one per line."""
     lines = []
     for process, trace in ran.recorded.traces.items():

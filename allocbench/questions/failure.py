@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.allocators import OutOfMemory, Segment
 from allocbench.replays.address_map import address_map
-from allocbench.replays.prepared import Prepared
 from allocbench.replays.runner import fresh
+from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.workloads import FREE, MARK, Trace
 
 Ints = NDArray[np.int64]
@@ -48,7 +48,7 @@ class Failure:
     in_one_stretch: bool
     alive: Ints
     address: Ints
-    workload: Prepared
+    workload: TraceBlocks
 
     @property
     def free(self) -> int:
@@ -75,9 +75,9 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
     assert result.detail is not None
     placements, calls = result.detail["placements"], result.detail["device_calls"]
     capacity = replayed.device.capacity
-    blocks_map = address_map(Prepared.of(trace.name, tried), placements, calls, capacity, most=1)
+    blocks_map = address_map(TraceBlocks.of(trace.name, tried), placements, calls, capacity, most=1)
     assert blocks_map.failure is not None
-    workload = Prepared.of(trace.name, trace)
+    workload = TraceBlocks.of(trace.name, trace)
     number = len(placements["size"]) - 1
     alive = np.flatnonzero((workload.first < event) & (workload.last > event))
 
@@ -120,7 +120,7 @@ def before(trace: Trace, event: int) -> Trace:
     return replace(trace, **cut)
 
 
-def operators(workload: Prepared, blocks: Ints) -> list[str]:
+def operators(workload: TraceBlocks, blocks: Ints) -> list[str]:
     """The operator that requested each block, or else the last mark before it; empty if unknown.
 
     blocks: numbered by their allocs.

@@ -18,8 +18,8 @@ from allocbench.base.whole_file import whole_file
 from allocbench.errors import UsageError
 from allocbench.null_gpu.device import is_null
 from allocbench.programs import program
+from allocbench.programs.execution import AMPLE
 from allocbench.programs.program import ProgramWorkload
-from allocbench.programs.ran import AMPLE
 from allocbench.questions.holding import by_kind, holders, places_in_words
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace

@@ -6,6 +6,7 @@ The calls are replayed as PyTorch executes them: `Change` in allocators/replays.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -16,18 +17,138 @@ import pandas as pd
 from allocbench import allocators
 from allocbench.allocators import Change, SpecError, spec
 from allocbench.errors import UsageError, errors_naming
-from allocbench.questions import phases
 from allocbench.questions import tune as tuning
 from allocbench.questions.hazards import breaks
-from allocbench.questions.phases import Phase
-from allocbench.questions.searching import Search, Trial, best
+from allocbench.questions.search import Search, Trial, best
 from allocbench.questions.switching import conf, settings_of, with_conf
 from allocbench.replays.recorded import in_force
 from allocbench.replays.runner import Row, Runner, fresh
-from allocbench.workloads import Trace
+from allocbench.workloads import ALLOC, FREE, Trace
+from allocbench.workloads.trace import MARK
+from allocbench.workloads.vocabulary import CAPTURE_BEGIN, CAPTURE_END
 
 if TYPE_CHECKING:
     import optuna
+
+WARM_UP_SHARE = 0.25
+"""Share of the steps within which a step has to repeat for the warm-up to end there."""
+FORM = "NAME=EVENT or NAME=stepN, separated by commas, as in load=0,steady=step3"
+
+
+@dataclass(frozen=True)
+class Phase:
+    """The events from `begin` (inclusive) to `end` (exclusive), numbered from 0."""
+
+    name: str
+    begin: int
+    end: int
+
+
+def phases(trace: Trace) -> list[Phase]:
+    """The phases of a program, in order; those without an alloc or a free are left out.
+
+    load: the events before the first step, or before the first capture of a graph.
+    warm-up: from the first step on, until a step requests the same sizes, in any order, as the one
+        after it, if that is within the first quarter of the steps (WARM_UP_SHARE); otherwise the
+        first step of several. It ends where the capture begins at the latest, and lasts until then
+        if there is one.
+    capture: from the beginning of the first capture to the end of the last one.
+    steady: the rest.
+
+    A trace without steps and captures has no phases: the list is empty.
+    """
+    steps, captures = _steps(trace), np.flatnonzero(trace.op == CAPTURE_BEGIN)
+    if not len(steps) and not len(captures):
+        return []
+    begins: list[tuple[str, int]] = [("load", 0)]
+    if len(captures):
+        first = int(captures[0])
+        if len(steps) and steps[0] < first:
+            begins.append(("warm-up", steps[0]))
+        begins.append(("capture", first))
+        ends = np.flatnonzero(trace.op == CAPTURE_END)
+        if len(ends):
+            begins.append(("steady", int(ends[-1]) + 1))
+    else:
+        warm = _warm_up(trace, steps)
+        if warm:
+            begins.append(("warm-up", steps[0]))
+        begins.append(("steady", steps[warm]))
+    return _used(trace, begins)
+
+
+def given(text: str, trace: Trace) -> list[Phase]:
+    """The phases that a user states as in FORM; steps are numbered from 1.
+
+    Raises UsageError for another form, a repeated name, a first phase that does not begin at event
+    0, borders that do not ascend, and events, steps or phases that the trace does not have.
+    """
+    steps = _steps(trace)
+    begins: list[tuple[str, int]] = []
+    for item in text.split(","):
+        match = re.fullmatch(r"\s*([\w-]+)=(step)?(\d+)\s*", item)
+        if match is None:
+            raise UsageError(f"--phases: '{item}' is not {FORM}")
+        name, number = match[1], int(match[3])
+        if name in dict(begins):
+            raise UsageError(f"--phases: '{name}' is given twice")
+        if match[2]:
+            if not 1 <= number <= len(steps):
+                raise UsageError(
+                    f"--phases: '{item}': there is no step {number}; the trace has {len(steps)}"
+                )
+            number = steps[number - 1]
+        if number >= len(trace):
+            raise UsageError(
+                f"--phases: '{item}': there is no event {number:,}; the trace has {len(trace):,}"
+            )
+        if not begins and number != 0:
+            raise UsageError(f"--phases: the first phase must begin at event 0, not {number:,}")
+        if begins and number <= begins[-1][1]:
+            raise UsageError(
+                f"--phases: '{name}' begins at event {number:,}, not after"
+                f" '{begins[-1][0]}' at event {begins[-1][1]:,}"
+            )
+        begins.append((name, number))
+    found = _used(trace, begins)
+    empty = sorted({name for name, _ in begins} - {phase.name for phase in found})
+    if empty:
+        raise UsageError(f"--phases: '{empty[0]}' has no alloc and no free")
+    return found
+
+
+def _steps(trace: Trace) -> list[int]:
+    found = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
+    return [int(event) for event in found]
+
+
+def _warm_up(trace: Trace, steps: Sequence[int]) -> int:
+    """How many steps the warm-up has."""
+    sizes = [
+        np.sort(trace.size[begin:end][trace.op[begin:end] == ALLOC])
+        for begin, end in zip(steps, [*steps[1:], len(trace)], strict=True)
+    ]
+    latest = int(WARM_UP_SHARE * len(steps))
+    for step in range(min(latest + 1, len(steps) - 1)):
+        if np.array_equal(sizes[step], sizes[step + 1]):
+            return step
+    return min(1, len(steps) - 1)
+
+
+def _used(trace: Trace, begins: Sequence[tuple[str, int]]) -> list[Phase]:
+    """The phases with an alloc or a free; the events of the others belong to the one before.
+
+    Those before the first one belong to it.
+    """
+    found: list[Phase] = []
+    ends = [*(begin for _, begin in begins[1:]), len(trace)]
+    for (name, begin), end in zip(begins, ends, strict=True):
+        if np.any(trace.op[begin:end] <= FREE):
+            found.append(Phase(name, begin if found else 0, end))
+        elif found:
+            found[-1] = Phase(found[-1].name, found[-1].begin, end)
+    return found
+
 
 CANDIDATES = 12
 """Settings that the search tries in each phase: the best of those tried for the whole program."""
@@ -117,7 +238,7 @@ def phases_of(allocator: str, trace: Trace, text: str | None) -> list[Phase]:
     """
     with errors_naming("--per-phase"):
         require_caching(allocator)
-    found = phases.phases(trace) if text is None else phases.given(text, trace)
+    found = phases(trace) if text is None else given(text, trace)
     if len(found) > 1:
         return found
     if text is not None:
@@ -127,7 +248,7 @@ def phases_of(allocator: str, trace: Trace, text: str | None) -> list[Phase]:
         if found
         else "the trace has no steps and no captures, which would show its phases"
     )
-    raise UsageError(f"--per-phase: {lacks}; --phases {phases.FORM}, says where they begin")
+    raise UsageError(f"--per-phase: {lacks}; --phases {FORM}, says where they begin")
 
 
 def tune(

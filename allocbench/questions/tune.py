@@ -15,7 +15,7 @@ import pandas as pd
 from allocbench.allocators import SpecError, spec
 from allocbench.questions import search_space
 from allocbench.questions.hazards import breaks
-from allocbench.questions.searching import Search, Trial, best, front, helps, rivals
+from allocbench.questions.search import Search, Trial, best, front, helps, rivals
 from allocbench.questions.switching import how, with_conf
 from allocbench.replays.recorded import in_force
 from allocbench.replays.runner import Row, Runner

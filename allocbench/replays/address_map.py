@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.allocators.replays import CALL_KINDS
-from allocbench.replays.prepared import Prepared
+from allocbench.replays.trace_blocks import TraceBlocks
 
 Ints = NDArray[np.int64]
 Columns = Mapping[str, NDArray[Any]]
@@ -45,7 +45,7 @@ class AddressMap:
 
 
 def address_map(
-    workload: Prepared, placements: Columns, calls: Columns, capacity: int, most: int
+    workload: TraceBlocks, placements: Columns, calls: Columns, capacity: int, most: int
 ) -> AddressMap:
     """The address map of a replay: at the workload's instants, at the peak, at the failure.
 
@@ -126,7 +126,12 @@ def _peak(held: dict[str, Ints]) -> int:
 
 
 def _failure(
-    workload: Prepared, failed: int, address: Ints, size: Ints, held: dict[str, Ints], capacity: int
+    workload: TraceBlocks,
+    failed: int,
+    address: Ints,
+    size: Ints,
+    held: dict[str, Ints],
+    capacity: int,
 ) -> tuple[dict[str, Any], Ints]:
     """The state before a failed request, and the blocks in its way."""
     event, requested = int(workload.first[failed]), int(workload.size[failed])

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from allocbench.allocators import ReplayResult
 from allocbench.replays.address_map import AddressMap, address_map
-from allocbench.replays.prepared import Prepared
 from allocbench.replays.timing import PERCENTILES
+from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.rows.details import RUN, Details, table
 from allocbench.reports.rows.results import SCHEMA
 
@@ -28,7 +28,7 @@ Ints = NDArray[np.int64]
 
 
 def of_replay(
-    workload: Prepared, result: ReplayResult, capacity: int, keeps_free: bool
+    workload: TraceBlocks, result: ReplayResult, capacity: int, keeps_free: bool
 ) -> dict[str, pd.DataFrame]:
     """The tables of a replay made with `detail`; its key is given by `with_key`.
 
@@ -46,7 +46,7 @@ def of_replay(
 
 
 def of_latency(
-    workload: Prepared,
+    workload: TraceBlocks,
     row: Mapping[str, Any],
     alloc: NDArray[np.float32],
     free: NDArray[np.float32],
@@ -111,7 +111,7 @@ def _ratio(part: Ints, whole: Ints) -> NDArray[np.float64]:
     return np.divide(part, whole, out=np.zeros(len(part)), where=whole > 0)
 
 
-def _map_tables(workload: Prepared, drawn: AddressMap) -> dict[str, Any]:
+def _map_tables(workload: TraceBlocks, drawn: AddressMap) -> dict[str, Any]:
     chosen = drawn.blocks
     tables: dict[str, Any] = {
         "instants": {"event": drawn.instants},

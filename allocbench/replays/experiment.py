@@ -8,13 +8,17 @@ not measured, or does not exist for an allocator, is None.
 from __future__ import annotations
 
 import datetime
+import os
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
+from typing import TypeVar
 
 import pandas as pd
 
@@ -24,8 +28,6 @@ from allocbench.base.spec import name_of
 from allocbench.replays import PASSES
 from allocbench.replays.capacity import roomy
 from allocbench.replays.details import INTERVALS, of_latency, of_replay, with_key
-from allocbench.replays.in_threads import processors, results
-from allocbench.replays.prepared import Prepared
 from allocbench.replays.recorded import in_force, takes_over
 from allocbench.replays.runner import (
     Arrays,
@@ -38,6 +40,7 @@ from allocbench.replays.runner import (
     steady_calls,
 )
 from allocbench.replays.timing import Times, has_host_time, time_passes
+from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.rows.details import Details, join
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import AnyTrace, Features, StreamedTrace, Trace, features
@@ -87,7 +90,7 @@ def run(
     described: Features | None = None,
     stage: Callable[[str], None] = lambda name: None,
     placements: Callable[[Arrays], None] | None = None,
-    prepared: Prepared | None = None,
+    trace_blocks: TraceBlocks | None = None,
     times: Times | None = None,
     proceed: Callable[[], None] = lambda: None,
 ) -> tuple[Row, Details]:
@@ -99,8 +102,8 @@ def run(
     stage: called with the name of each of the effort's stages as it begins.
     placements: called with the columns block, segment, offset, size of the replay that counts
         bytes, one element per alloc event; they are not kept.
-    prepared: the trace, when the tables of `reports.details` are wanted; they come from a separate
-        replay, which is skipped without it.
+    trace_blocks: of the trace, when the tables of `reports.details` are wanted; they come from a
+        separate replay, which is skipped without it.
     times: what `times_of` has found; measured here when None.
     proceed: called between replays; what it raises ends the run.
 
@@ -131,7 +134,7 @@ def run(
         row["device_calls_steady"] = steady_calls(trace, instance)
     del instance  # it holds memory of the device
     proceed()
-    details = _details(prepared, fresh(allocator, device, trace)) if prepared else {}
+    details = _details(trace_blocks, fresh(allocator, device, trace)) if trace_blocks else {}
     if effort.passes:
         if times is None:
             (times,) = times_of(
@@ -140,8 +143,8 @@ def run(
         row |= times.row
         if timed_here:
             row["device_calls_steady"] = times.device_calls
-        if prepared and times.calls:
-            details |= of_latency(prepared, row, *times.calls)
+        if trace_blocks and times.calls:
+            details |= of_latency(trace_blocks, row, *times.calls)
     if effort.capacity:
         stage("min capacity")
         row |= LargeRunner(trace, device, proceed=proceed).enough(allocator)
@@ -213,9 +216,9 @@ def run_matrix(
         if effort.passes:
             timing = partial(begin, workload, name="time")
             times = times_of(trace, specs, device, effort.passes, timing)
-        prepared = Prepared.of(workload, trace, len(specs)) if detailed else None
-        if prepared:
-            parts.append(prepared.details())
+        trace_blocks = TraceBlocks.of(workload, trace, len(specs)) if detailed else None
+        if trace_blocks:
+            parts.append(trace_blocks.details())
         calls = [
             partial(
                 run,
@@ -226,7 +229,7 @@ def run_matrix(
                 workload=workload,
                 described=described,
                 stage=partial(begin, workload, spec),
-                prepared=prepared,
+                trace_blocks=trace_blocks,
                 times=times.get(spec),
             )
             for spec in specs
@@ -239,10 +242,10 @@ def run_matrix(
     return rows, join(parts)
 
 
-def _details(prepared: Prepared, allocator: Allocator) -> dict[str, pd.DataFrame]:
-    result = allocators.replay(prepared.trace, allocator, samples=INTERVALS, detail=True)
+def _details(trace_blocks: TraceBlocks, allocator: Allocator) -> dict[str, pd.DataFrame]:
+    result = allocators.replay(trace_blocks.trace, allocator, samples=INTERVALS, detail=True)
     keeps = allocator.info.keeps_free_blocks
-    return of_replay(prepared, result, allocator.device.capacity, keeps)
+    return of_replay(trace_blocks, result, allocator.device.capacity, keeps)
 
 
 def _identity(trace: AnyTrace, allocator: str, device: str, workload: str) -> Row:
@@ -283,3 +286,47 @@ def _cpu() -> str:
         text = ""
     match = re.search(r"^model name\s*:\s*(\S.*)$", text, re.MULTILINE)
     return match.group(1).strip() if match else platform.processor() or platform.machine()
+
+
+Result = TypeVar("Result")
+
+
+class StoppedError(Exception):
+    """The result of a call is no longer wanted."""
+
+
+def processors() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@contextmanager
+def results(calls: Sequence[Callable[..., Result]], *, at_once: int) -> Iterator[Iterator[Result]]:
+    """The results of calls, in order; at most `at_once` of them run at the same time.
+
+    Each call gets a function as `proceed` and calls it now and then: it raises StoppedError after
+    the result is no longer wanted. If at_once is 1, each call runs in this thread when its result
+    is asked for. The exception of a call is raised in place of its result. At its end, the block
+    waits for the calls that run; those that have not begun are dropped.
+    """
+    threads = min(at_once, len(calls))
+    if threads <= 1:
+        yield (call(proceed=_nothing) for call in calls)
+        return
+    ended = Event()
+
+    def proceed() -> None:
+        if ended.is_set():
+            raise StoppedError
+
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            futures = [pool.submit(call, proceed=proceed) for call in calls]
+            yield (future.result() for future in futures)
+        finally:
+            ended.set()
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _nothing() -> None:
+    pass

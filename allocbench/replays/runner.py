@@ -14,15 +14,24 @@ from typing import Any, Self, TypeAlias
 from numpy.typing import NDArray
 
 from allocbench import allocators
-from allocbench.allocators import Allocator, Change, Device, ReplayResult, SpecError, StrategyInfo
+from allocbench.allocators import (
+    Allocator,
+    Change,
+    Device,
+    DeviceStats,
+    ReplayResult,
+    SpecError,
+    StrategyInfo,
+)
+from allocbench.allocators.devices import COST_MODELS, cost_model
 from allocbench.allocators.spec import parse
 from allocbench.base.cards import Card, cards, context
 from allocbench.replays import PASSES
-from allocbench.replays.assumed import assumed, time_source
 from allocbench.replays.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
 from allocbench.replays.recorded import in_force
 from allocbench.replays.stability import Stability
 from allocbench.replays.timing import device_seconds, time_passes
+from allocbench.reports.rows.assumptions import Cost, Estimate, to_text
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import AnyTrace, Trace
 
@@ -262,3 +271,26 @@ def can_be_made(text: str, device: str) -> bool:
     except SpecError:
         return False
     return True
+
+
+def time_source(device: Device) -> str:
+    """Where the seconds of device calls come from: "estimate", by any cost model, or "measured"."""
+    return "estimate" if device.cost_source in COST_MODELS else device.cost_source
+
+
+def assumed(device: Device, stats: DeviceStats) -> dict[str, Any]:
+    """The columns of `reports.results` that describe an estimate; none for a measured time."""
+    if not stats.calls_at_points:
+        return {}
+    costs = [
+        Cost(call, point["bytes"], point["low"], point["seconds"], point["high"])
+        for call, points in cost_model(device.cost_source)["calls"].items()
+        for point in points
+    ]
+    calls = dict(zip(costs, stats.calls_at_points, strict=True))
+    estimate = Estimate(calls=calls)
+    return {
+        "device_seconds_low": estimate.low,
+        "device_seconds_high": estimate.high,
+        "device_assumptions": to_text(calls.items()),
+    }

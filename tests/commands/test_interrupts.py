@@ -170,7 +170,7 @@ def test_a_question_about_a_program_ends_with_it(sent: signal.Signals, tmp_path:
 import sys
 from allocbench import interrupts
 from allocbench.null_gpu.launch import Limits
-from allocbench.programs import ran
+from allocbench.programs import execution as ran
 with interrupts.quiet():
     ran.run([sys.executable, "child.py"], "child", "null:h100", Limits())
 """

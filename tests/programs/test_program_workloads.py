@@ -17,7 +17,8 @@ import pytest
 from allocbench.base import cards
 from allocbench.commands import COMMANDS, program_command
 from allocbench.inputs.devices import device_of, recorded_on
-from allocbench.programs import kept, steps
+from allocbench.programs import recording_cache as kept
+from allocbench.programs import steps
 from allocbench.workloads import ALLOC, FREE, MARK, recording
 from tests.commands import error, folder, run
 from tests.commands.test_record import stand_in

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.output.picture import FREE as NOTHING
-from allocbench.output.picture import FULL, PARTLY, PIN, picture
+from allocbench.output.text_drawings import FREE as NOTHING
+from allocbench.output.text_drawings import FULL, PARTLY, PIN, picture
 from allocbench.questions import search_space
 from allocbench.questions.explain import Explanation, explain, pins, verdict
 from allocbench.questions.failure import before, first_failure

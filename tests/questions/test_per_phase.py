@@ -14,8 +14,7 @@ import pytest
 from allocbench import allocators, api
 from allocbench.allocators import Change, SpecError
 from allocbench.allocators.replays import CALL_KINDS
-from allocbench.questions.per_phase import Choice, calls, changes, frame, tune
-from allocbench.questions.phases import Phase
+from allocbench.questions.per_phase import Choice, Phase, calls, changes, frame, tune
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, write
 from tests.commands import error, folder, output

@@ -10,7 +10,7 @@ import pytest
 
 from allocbench.base.op_codes import CAPTURE_BEGIN, CAPTURE_END
 from allocbench.errors import UsageError
-from allocbench.questions.phases import Phase, given, phases
+from allocbench.questions.per_phase import Phase, given, phases
 from allocbench.workloads import ALLOC, FREE, MARK, PrivatePool, Trace, catalog
 from tests.traces import Event, make
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from allocbench.allocators import SpecError
-from allocbench.questions.searching import SAME, Trial, best, front
+from allocbench.questions.search import SAME, Trial, best, front
 from allocbench.questions.switching import conf, how, with_conf
 from allocbench.questions.tune import EXPANDABLE, Tuned, frame, tune
 from allocbench.replays.runner import Runner
@@ -194,7 +194,7 @@ def test_the_command_prints_the_line_to_use() -> None:
 
 def test_without_optuna_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    monkeypatch.delitem(sys.modules, "allocbench.questions.searching", raising=False)
+    monkeypatch.delitem(sys.modules, "allocbench.questions.search", raising=False)
     monkeypatch.delitem(sys.modules, "allocbench.questions.tune", raising=False)
     monkeypatch.delattr("allocbench.questions.tune", raising=False)
     assert "optuna is not installed: pip install optuna, or allocbench with" in error(

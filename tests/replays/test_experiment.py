@@ -17,8 +17,8 @@ from allocbench import allocators
 from allocbench.allocators import Allocator
 from allocbench.replays import capacity, experiment
 from allocbench.replays.experiment import Effort
-from allocbench.replays.prepared import Prepared
 from allocbench.replays.timing import time_passes
+from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.rows import results
 from allocbench.reports.rows.assumptions import of_row
 from allocbench.reports.rows.details import RUN, join, of_run
@@ -165,9 +165,9 @@ def test_the_arena_says_what_was_planned() -> None:
 
 
 def test_details_exist_if_requested() -> None:
-    prepared = Prepared.of("tiny", make(TINY))
+    prepared = TraceBlocks.of("tiny", make(TINY))
     row, details = experiment.run(
-        make(TINY), "naive", "sim:1GiB", BYTES_ONLY, workload="tiny", prepared=prepared
+        make(TINY), "naive", "sim:1GiB", BYTES_ONLY, workload="tiny", trace_blocks=prepared
     )
     memory = of_run(join([details]), "memory", **{name: row[name] for name in RUN})
     assert memory["reserved"].tolist() == [100, 400, 300, 350, 50, 0]

@@ -17,7 +17,7 @@ pytest.importorskip("jinja2")
 from allocbench.base import units
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
-from allocbench.replays.prepared import Prepared
+from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.page import html
 from allocbench.reports.rows import results
 from allocbench.reports.rows.bundle import Bundle
@@ -35,11 +35,11 @@ ATTACKS = (HOSTILE, "</script><script>document.title='run'</script>", "'\"><svg 
 
 
 def bundle(workload: str, trace: Trace, specs: list[str], device: str = "sim:80GiB") -> Bundle:
-    prepared = Prepared.of(workload, trace)
+    prepared = TraceBlocks.of(workload, trace)
     rows, parts = [], [prepared.details()]
     for spec in specs:
         row, found = experiment.run(
-            trace, spec, device, Effort(1, capacity=False), workload=workload, prepared=prepared
+            trace, spec, device, Effort(1, capacity=False), workload=workload, trace_blocks=prepared
         )
         rows.append(row)
         parts.append(found)

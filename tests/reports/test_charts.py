@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
-from allocbench.replays.prepared import Prepared
+from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.charts import charts, export, figures, theme, workload_figures
 from allocbench.reports.charts.charts import Chart
 from allocbench.reports.rows.bundle import Bundle
@@ -37,7 +37,7 @@ SPECS = ("bfc", "naive", "buddy", "bump")
 def given() -> Bundle:
     rows, parts = [], []
     for workload, trace in (("gpt2", catalog.load("gpt2-train")), ("small", program())):
-        prepared = Prepared.of(workload, trace)
+        prepared = TraceBlocks.of(workload, trace)
         parts.append(prepared.details())
         for spec in SPECS:
             made, found = experiment.run(
@@ -46,7 +46,7 @@ def given() -> Bundle:
                 "sim:80GiB",
                 Effort(1, capacity=False),
                 workload=workload,
-                prepared=prepared,
+                trace_blocks=prepared,
             )
             rows.append(made)
             parts.append(found)

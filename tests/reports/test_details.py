@@ -14,7 +14,7 @@ from allocbench import allocators
 from allocbench.replays import experiment
 from allocbench.replays.details import of_latency
 from allocbench.replays.experiment import Effort
-from allocbench.replays.prepared import Prepared
+from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.rows.details import of_run
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
 from tests.allocators.test_replay import program
@@ -25,9 +25,9 @@ SPECS = ("naive", "bfc", "buddy", "caching:expandable_segments=true", "expandabl
 
 
 def details(trace: Trace, spec: str, device: str = "sim:1GiB") -> Any:
-    prepared = Prepared.of("made", trace)
+    prepared = TraceBlocks.of("made", trace)
     effort = Effort(0, capacity=False)
-    row, found = experiment.run(trace, spec, device, effort, workload="made", prepared=prepared)
+    row, found = experiment.run(trace, spec, device, effort, workload="made", trace_blocks=prepared)
     return row, found
 
 
@@ -147,7 +147,7 @@ def statistics(passes: int, calls: tuple[str, ...] = ("alloc", "free")) -> dict[
 
 
 def test_percentiles_are_those_of_the_row_with_the_interval_of_its_passes() -> None:
-    prepared = Prepared.of("made", make([(ALLOC, n, 64) for n in range(20)]))
+    prepared = TraceBlocks.of("made", make([(ALLOC, n, 64) for n in range(20)]))
     seconds = np.ones(20, np.float32)
     table = of_latency(prepared, statistics(6), seconds, seconds[:0])["percentiles"]
     assert set(table["call"]) == {"alloc"}
@@ -166,7 +166,7 @@ def test_percentiles_are_those_of_the_row_with_the_interval_of_its_passes() -> N
 def test_the_sketch_of_latencies_keeps_the_ends_and_the_order() -> None:
     seconds = np.geomspace(1e-9, 1e-3, 5000).astype(np.float32)
     trace = make([e for n in range(5000) for e in ((ALLOC, n, 64), (FREE, n, 0))])
-    found = of_latency(Prepared.of("made", trace), statistics(2), seconds, seconds)
+    found = of_latency(TraceBlocks.of("made", trace), statistics(2), seconds, seconds)
     for call in ("alloc", "free"):
         mine = found["latency"][found["latency"]["call"] == call]
         assert mine["seconds"].is_monotonic_increasing
@@ -178,7 +178,7 @@ def test_the_sketch_of_latencies_keeps_the_ends_and_the_order() -> None:
 def test_calls_are_grouped_by_the_blocks_alive_before_them() -> None:
     events: list[Event] = [(ALLOC, n, 64) for n in range(1000)]
     events += [(FREE, n, 0) for n in range(1000)]
-    prepared = Prepared.of("made", make(events))
+    prepared = TraceBlocks.of("made", make(events))
     assert prepared.live.tolist() == list(range(1000))
     assert prepared.live_at_free.tolist() == list(range(1000, 0, -1))
     seconds = np.arange(1000).astype(np.float32)
@@ -191,7 +191,7 @@ def test_calls_are_grouped_by_the_blocks_alive_before_them() -> None:
 
 def test_lifetimes_and_marks_are_those_of_the_trace() -> None:
     events: list[Event] = [(MARK, 0, 0), (ALLOC, 0, 100), (ALLOC, 1, 4096), (FREE, 0, 0)]
-    found = Prepared.of("made", make(events, labels=("step", "a\nb"))).details()
+    found = TraceBlocks.of("made", make(events, labels=("step", "a\nb"))).details()
     assert found["marks"].to_dict("records") == [{"workload": "made", "event": 0, "label": "step"}]
     rows = {
         (r["size_class"], r["lifetime_class"]): r for r in found["lifetimes"].to_dict("records")
@@ -204,7 +204,9 @@ def test_lifetimes_and_marks_are_those_of_the_trace() -> None:
 
 def test_marks_beyond_number_are_thinned_to_steps() -> None:
     events: list[Event] = [(MARK, n % 2, 0) for n in range(5000)]
-    found = Prepared.of("made", make([*events, (ALLOC, 0, 1)], labels=("step", "phase"))).details()
+    found = TraceBlocks.of(
+        "made", make([*events, (ALLOC, 0, 1)], labels=("step", "phase"))
+    ).details()
     assert 100 <= len(found["marks"]) <= 300
     assert set(found["marks"]["label"]) == {"step"}
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from allocbench import allocators
-from allocbench.replays.assumed import assumed
+from allocbench.replays.runner import assumed
 from allocbench.workloads import Trace, catalog
 from benchmarks.workshop.gpu import contestants, task
 from benchmarks.workshop.gpu.programs import captured

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A trace prepared for the details of its runs: what all allocators share is computed once."""
+"""The blocks of a trace: what the details of all of its runs share, computed once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
+class TraceBlocks:
     """A trace with n blocks, one for each alloc, in order.
 
     first, last, size, live: int64 (n,): the event of the alloc; that of the free, or the length
@@ -43,7 +43,7 @@ class Prepared:
     most_blocks: int
 
     @classmethod
-    def of(cls, name: str, trace: Trace, runs: int = 1) -> Prepared:
+    def of(cls, name: str, trace: Trace, runs: int = 1) -> TraceBlocks:
         """Prepare a valid trace that goes through `runs` allocators."""
         most = min(_MOST_BLOCKS, _BLOCKS_IN_ALL // runs)
         spans = lifetimes(trace)

@@ -30,7 +30,7 @@ _ABOVE = "what it printed is above"
 
 
 @dataclass(frozen=True)
-class Ran:
+class Execution:
     """One run. device: the null GPU, None for this machine's GPU. limit: number of steps.
 
     unknown: the note on reads of computed values, "" if none can be why it failed. ooms: requests
@@ -83,7 +83,7 @@ def run(
     limits: Limits,
     quiet: bool = False,
     variables: Mapping[str, str] | None = None,
-) -> Ran:
+) -> Execution:
     """Run a command once; its standard output goes to standard error.
 
     name: of the traces. device: a null GPU, or None for this machine's GPU. limits: its steps are
@@ -110,7 +110,7 @@ def run(
         )
         sink.seek(0)
         printed = sink.read().decode(errors="replace").strip().splitlines()
-    ran = Ran(_named(recorded, name), device, limit, tuple(session.notes), session.reads)
+    ran = Execution(_named(recorded, name), device, limit, tuple(session.notes), session.reads)
     _check(ran, command, (printed or ["it printed nothing"])[-1] if quiet else _ABOVE)
     return ran
 
@@ -129,7 +129,7 @@ def _named(recorded: Recorded, name: str) -> Recorded:
     return replace(recorded, traces=traces)
 
 
-def _check(ran: Ran, command: Sequence[str], said: str) -> None:
+def _check(ran: Execution, command: Sequence[str], said: str) -> None:
     recorded, called = ran.recorded, shlex.join(command)
     if recorded.code == _INTERRUPTED:
         raise KeyboardInterrupt
