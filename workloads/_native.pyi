@@ -1,6 +1,6 @@
 """Native parts of the importers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Final
 
 import numpy
@@ -174,3 +174,103 @@ class HighLoad:
 
     @property
     def count(self) -> int: ...
+
+class PytorchRules:
+    """What a version of PyTorch's allocator does."""
+
+    def __init__(self) -> None:
+        """Those that hold if no version is given."""
+
+    @staticmethod
+    def of(version: str) -> PytorchRules | None:
+        """
+        Those of a version such as 2.9.1+cu128, or of the newest known one for later versions; None for versions before 2.1 and for other texts.
+        """
+
+    @staticmethod
+    def sets() -> list[PytorchRules]:
+        """
+        Those that differ, the oldest first: of the default version, or of the newest one with the same rules.
+        """
+
+    @property
+    def version(self) -> str:
+        """for example 2.9"""
+
+    @property
+    def since(self) -> str:
+        """the oldest version with these rules"""
+
+    @property
+    def is_default(self) -> bool:
+        """whether those of the default version are the same"""
+
+    @property
+    def variable(self) -> str:
+        """where PyTorch reads its settings"""
+
+    @property
+    def lasting(self) -> dict[str, str]:
+        """
+        The settings that stay when a program has PyTorch read others that do not name them, and the values that restore their defaults; "" where there is none.
+        """
+
+    @property
+    def allocates_from_pools(self) -> bool:
+        """
+        whether a MemPool's own allocator is used with expandable_segments, too
+        """
+
+    @property
+    def names_pools(self) -> bool:
+        """whether each event of a memory snapshot has the pool of its block"""
+
+class PytorchSettings:
+    """Settings of PyTorch's allocator."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        """
+        Those of options of `caching`. Raises ValueError for a value that is out of range.
+        """
+
+    def rounded(self, requested: int) -> int:
+        """
+        Bytes allocated to a request, without the rest of a block that is not split.
+        """
+
+    @property
+    def large_segment(self) -> int:
+        """
+        bytes of a segment for requests below 10 MiB, or of an expandable page for all
+        """
+
+    @property
+    def max_split(self) -> int | None:
+        """bytes; None: no limit"""
+
+    @property
+    def collection_threshold(self) -> float:
+        """0: never"""
+
+    @property
+    def expandable(self) -> bool:
+        """whether new segments are expandable"""
+
+    @property
+    def divisions(self) -> list[int]:
+        """
+        steps between powers of two, by the power of two of a size in MiB; 0: none
+        """
+
+SMALL_REQUEST: int = 1048576
+
+SMALL_SEGMENT: int = 2097152
+
+WITHOUT_POOLS: str = '2.11'
+
+WITHOUT_SETTINGS: str = '2.3'
+
+def split_conf(conf: str) -> list[tuple[str, str]]:
+    """
+    The settings in a value of PYTORCH_ALLOC_CONF, as it writes them, in order; for an item without a colon, the item and an empty value.
+    """

@@ -118,7 +118,7 @@ def tuner() -> ModuleType:
 
 def _print(title: str, trials: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
     from allocbench.questions.hazards import caveats
-    from allocbench.replays.recorded import in_force
+    from allocbench.replays.recorded_settings import in_force
 
     out = console()
     stopped = ", interrupted" if tuned.interrupted else ""

@@ -20,7 +20,7 @@ from allocbench.questions.hazards import caveats
 from allocbench.questions.per_phase import DEFAULT, PerPhase, PhasedTrial
 from allocbench.questions.search import Trial
 from allocbench.questions.switching import how
-from allocbench.replays.recorded import in_force
+from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.recommending import consequence
 from allocbench.reports.rows.assumptions import condition

@@ -17,7 +17,7 @@ from allocbench.inputs import ALL
 from allocbench.inputs.devices import check_device
 from allocbench.inputs.traces import AnyOrWhole, load_all, load_large
 from allocbench.output.files import check_outputs
-from allocbench.replays import experiment, recorded
+from allocbench.replays import experiment, recorded_settings
 from allocbench.workloads import AnyTrace, StreamedTrace, Trace
 
 
@@ -143,7 +143,7 @@ def notes_on_recordings(
     """What recordings decide about allocators, and which traces stay in their files."""
     notes = []
     for name, trace in traces.items():
-        notes += recorded.told(name, trace, specs, device)
+        notes += recorded_settings.told(name, trace, specs, device)
         if isinstance(trace, StreamedTrace):
             notes.append(
                 f"{name}: {len(trace):,} events are not kept in memory; the file is read again "

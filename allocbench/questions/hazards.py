@@ -7,16 +7,16 @@ not say; the possibility is then reported as a caveat.
 
 from __future__ import annotations
 
-import re
-
 from allocbench.allocators import SpecError
 from allocbench.questions.switching import conf
 from allocbench.workloads import Trace
+from allocbench.workloads.pytorch_settings import PytorchRules
 
 FEATURES = "features"
 """Key in a provenance's `extra`: the features that the program used."""
 _EXPANDABLE = "expandable_segments:True"
 _RESET = ("max_split_size_mb", "roundup_power2_divisions", "garbage_collection_threshold")
+_POOLS_WORK = next(rules.since for rules in PytorchRules.sets() if rules.allocates_from_pools)
 _BREAKS = {
     "cuda_ipc": (
         "the program shares CUDA memory between processes, and cudaIpcGetMemHandle fails on"
@@ -24,15 +24,10 @@ _BREAKS = {
     ),
     "mem_pool": (
         "the program uses a MemPool with an allocator of its own, which does not work with"
-        " expandable segments before PyTorch 2.11 (pytorch/pytorch#147851)"
+        f" expandable segments before PyTorch {_POOLS_WORK} (pytorch/pytorch#147851)"
     ),
 }
 """Features that expandable segments break, and why."""
-_POOLS_WORK = (2, 11)
-"""The first version of those tried in which such a MemPool gets its memory from its allocator.
-
-2.5 takes expandable segments in its place, 2.9 raises an error, and 2.10 was not tried.
-"""
 _CUSTOM_ALL_REDUCE = (
     "the program imports a custom all-reduce: if it is used, expandable segments can break it"
     " (vllm-project/vllm#42609); disable one of the two"
@@ -52,7 +47,8 @@ def breaks(spec: str, trace: Trace) -> str | None:
     if _EXPANDABLE not in _conf(spec):
         return None
     used = set(trace.provenance.extra.get(FEATURES, ()))
-    if _version(trace) >= _POOLS_WORK:
+    rules = PytorchRules.of(trace.provenance.torch)
+    if rules and rules.allocates_from_pools:
         used.discard("mem_pool")
     return next((reason for feature, reason in _BREAKS.items() if feature in used), None)
 
@@ -70,12 +66,6 @@ def caveats(spec: str, trace: Trace) -> list[str]:
     if reset and used is not None and "sets_allocator" in used:
         lines.append(_RESETS.format(names=" and ".join(reset)))
     return lines
-
-
-def _version(trace: Trace) -> tuple[int, ...]:
-    """The version of PyTorch that a trace was recorded with, (2, 13); (0,) if it is not known."""
-    match = re.match(r"(\d+)\.(\d+)", trace.provenance.torch)
-    return (int(match[1]), int(match[2])) if match else (0,)
 
 
 def _conf(spec: str) -> str:

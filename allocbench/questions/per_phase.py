@@ -20,10 +20,11 @@ from allocbench.errors import UsageError, errors_naming
 from allocbench.questions import tune as tuning
 from allocbench.questions.hazards import breaks
 from allocbench.questions.search import Search, Trial, best
-from allocbench.questions.switching import conf, settings_of, with_conf
-from allocbench.replays.recorded import in_force
+from allocbench.questions.switching import conf, with_conf
+from allocbench.replays.recorded_settings import in_force, rules_of
 from allocbench.replays.runner import Row, Runner, fresh
 from allocbench.workloads import ALLOC, FREE, Trace
+from allocbench.workloads.pytorch_settings import split_conf
 from allocbench.workloads.trace import MARK
 from allocbench.workloads.vocabulary import CAPTURE_BEGIN, CAPTURE_END
 
@@ -171,10 +172,6 @@ COLUMNS = (
     "device_seconds_per_event_high",
     "failures",
 )
-_KEPT = {"expandable_segments": "False", "large_segment_size_mb": "20"}
-"""What PyTorch does not reset when it reads new settings, and the defaults."""
-_KEPT_BEFORE_2_11 = {"max_non_split_rounding_mb": "20"}
-_RESTORES_20 = 10  # the first minor version that accepts this default as a value
 
 
 @dataclass(frozen=True)
@@ -302,22 +299,20 @@ def changes(plan: Sequence[Choice], phases: Sequence[Phase], trace: Trace) -> tu
     A call names the settings of the phase, and the defaults of those that an earlier phase changed
     and PyTorch does not reset.
     """
-    minor = int(spec.parse(in_force("caching", trace)).options.get("version", "2.13").split(".")[1])
-    kept = _KEPT | (_KEPT_BEFORE_2_11 if minor < 11 else {})
+    lasting = rules_of(plan[0].spec, trace).lasting
     now = _settings(plan[0].spec, trace)
     made = []
     for phase, choice in zip(phases[1:], plan[1:], strict=True):
         wanted = _settings(choice.spec, trace)
-        for name, default in kept.items():
-            restorable = name not in _KEPT_BEFORE_2_11 or minor >= _RESTORES_20
-            if now.get(name, default) != default and restorable:
+        for name, default in lasting.items():
+            if default and now.get(name, default) != default:
                 wanted.setdefault(name, default)
-        same = kept | now == kept | wanted
+        same = lasting | now == lasting | wanted
         text = None if same else ",".join(f"{name}:{value}" for name, value in wanted.items())
         if choice.empty_cache or text is not None:
             made.append(Change(phase.begin, choice.empty_cache, text))
         if not same:
-            now = {name: value for name, value in now.items() if name in kept} | wanted
+            now = {name: value for name, value in now.items() if name in lasting} | wanted
     return tuple(made)
 
 
@@ -413,8 +408,8 @@ def _settings(text: str, trace: Trace) -> dict[str, str]:
 
     Raises SpecError.
     """
-    items = settings_of(conf(in_force(text, trace, version=False)))
-    return {name: value for name, value in items.items() if name != "per_process_memory_fraction"}
+    items = split_conf(conf(in_force(text, trace, version=False)))
+    return {name: value for name, value in items if name != "per_process_memory_fraction"}
 
 
 def _peaks(runner: Runner, trial: PhasedTrial, phases: Sequence[Phase]) -> list[int]:

@@ -3,18 +3,10 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 
 from allocbench.allocators import SpecError, spec
-from allocbench.workloads.pytorch_settings import conf_of
-
-VARIABLES = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-"""Where PyTorch reads its settings: the name up to 2.9, and the one since.
-
-2.9 reads both, but takes expandable segments from the first alone (pytorch/pytorch#183387).
-"""
-_FIRST_TO_READ_THE_NEW = (2, 10)
+from allocbench.workloads.pytorch_settings import VARIABLES, PytorchRules, conf_of
 
 
 def conf(text: str) -> str:
@@ -24,15 +16,8 @@ def conf(text: str) -> str:
     """
     parsed = spec.parse(text)
     if parsed.name != "caching" or parsed.inner:
-        raise SpecError(f"'{text}': {VARIABLES[1]} configures only caching")
+        raise SpecError(f"'{text}': {VARIABLES[-1]} configures only caching")
     return conf_of(parsed.options)
-
-
-def settings_of(conf: str) -> dict[str, str]:
-    """The settings by name in a value of PyTorch's variable; a value in brackets has commas."""
-    items = re.split(r",(?![^\[]*\])", conf)
-    pairs = (item.partition(":") for item in items if item)
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def how(text: str) -> str:
@@ -44,20 +29,14 @@ def how(text: str) -> str:
     """
     parsed = spec.parse(text)
     if parsed.name == "caching" and not parsed.inner:
-        names = _variables(parsed.options.get("version", ""))
+        rules = PytorchRules.of(parsed.options.get("version", ""))
+        names = (rules.variable,) if rules else VARIABLES
         if not conf(text):
             return f"unset {' '.join(names)}"
         return "\n".join(f"export {name}={shlex.quote(conf(text))}" for name in names)
     if parsed.name == "naive":
         return "export PYTORCH_NO_CUDA_MEMORY_CACHING=1"
     return f'import allocbench.allocators.torch\nallocbench.allocators.torch.use("{text}")'
-
-
-def _variables(version: str) -> tuple[str, ...]:
-    if not version:
-        return VARIABLES
-    release = tuple(int(part) for part in version.split(".")[:2])
-    return VARIABLES[1:] if release >= _FIRST_TO_READ_THE_NEW else VARIABLES[:1]
 
 
 def with_conf(text: str) -> str:

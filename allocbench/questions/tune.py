@@ -17,7 +17,7 @@ from allocbench.questions import search_space
 from allocbench.questions.hazards import breaks
 from allocbench.questions.search import Search, Trial, best, front, helps, rivals
 from allocbench.questions.switching import how, with_conf
-from allocbench.replays.recorded import in_force
+from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Row, Runner
 from allocbench.workloads import Trace
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from allocbench import allocators
 from allocbench.allocators import Change, SpecError, spec
-from allocbench.replays.recorded import in_force
+from allocbench.replays.recorded_settings import in_force
 from allocbench.workloads import AnyTrace
 
 STEP = 2 << 20

@@ -28,7 +28,7 @@ from allocbench.base.spec import name_of
 from allocbench.replays import PASSES
 from allocbench.replays.capacity import roomy
 from allocbench.replays.details import INTERVALS, of_latency, of_replay, with_key
-from allocbench.replays.recorded import in_force, takes_over
+from allocbench.replays.recorded_settings import in_force, takes_over
 from allocbench.replays.runner import (
     Arrays,
     LargeRunner,

@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 
 from allocbench import allocators
 from allocbench.allocators.replays import CALL_KINDS
-from allocbench.allocators.spec import Spec, parse
-from allocbench.replays.recorded import in_force
+from allocbench.allocators.spec import parse
+from allocbench.replays.recorded_settings import in_force
 from allocbench.workloads import Trace
 from allocbench.workloads.exporters.replayed import Block, DeviceCall, ReplayedTrace, Segment
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.pytorch_settings import Settings, conf_of, read_conf
 from allocbench.workloads.trace import spans
 
 _ACTIONS = {
@@ -26,8 +25,6 @@ _ACTIONS = {
     "unmap": "segment_unmap",
 }
 _RELEASES = ("segment_free", "segment_unmap")
-_OVERLAPPING = {f"2.{minor}" for minor in range(1, 10)}
-"""The versions of PyTorch in which ">" in a list of divisions includes the interval before it."""
 
 
 def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
@@ -37,6 +34,7 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
     request that fails is skipped, and so is the free of its block. Raises SpecError.
     """
     allocator = in_force(allocator, trace)
+    inner = parse(allocator).layers[-1]
     levels_of = allocators.make(allocator, allocators.make_device(device))
     timeline = allocators.replay(trace, levels_of, samples=len(trace)).timeline
     memory = allocators.make_device(device)
@@ -83,15 +81,8 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
         device_calls=events,
         segments=segments,
         taken_over=taken_over,
-        settings=_settings(parse(allocator).layers[-1]),
+        options=inner.options if inner.name == "caching" else None,
     )
-
-
-def _settings(spec: Spec) -> Settings | None:
-    """The settings of PyTorch's allocator in a spec, or None for another allocator."""
-    if spec.name != "caching":
-        return None
-    return read_conf(conf_of(spec.options), overlap=spec.options.get("version") in _OVERLAPPING)
 
 
 def _begun(layout: Layout, events: Sequence[DeviceCall]) -> dict[int, dict[str, Any]]:

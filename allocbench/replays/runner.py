@@ -28,7 +28,7 @@ from allocbench.allocators.spec import parse
 from allocbench.base.cards import Card, cards, context
 from allocbench.replays import PASSES
 from allocbench.replays.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
-from allocbench.replays.recorded import in_force
+from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.stability import Stability
 from allocbench.replays.timing import device_seconds, time_passes
 from allocbench.reports.rows.assumptions import Cost, Estimate, to_text

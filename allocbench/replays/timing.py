@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.allocators import Allocator, DeviceStats
 from allocbench.allocators.spec import parse
-from allocbench.replays.recorded import in_force
+from allocbench.replays.recorded_settings import in_force
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import AnyTrace, StreamedTrace
 from allocbench.workloads.distribution import Distribution

@@ -14,12 +14,9 @@ from allocbench.verification.agreement import CAPACITY, Agreement, CannotTellErr
 from allocbench.verification.difference import Difference, first_difference
 from allocbench.workloads import TraceError
 from allocbench.workloads.files import read_recording
-from allocbench.workloads.pytorch_settings import conf_of
+from allocbench.workloads.pytorch_settings import WITHOUT_POOLS, PytorchRules, conf_of
 from allocbench.workloads.recordings import Recording
 from allocbench.workloads.vocabulary import SeveralDevicesError
-
-VERSIONS = ("2.11", "2.9", "2.12", "2.13")
-"""One version for each set of rules that `caching` implements, in the order of trial."""
 
 
 @dataclass(frozen=True)
@@ -194,5 +191,7 @@ def _starts(recording: Recording) -> Iterator[Recording]:
 
 
 def _versions(recording: Recording) -> Iterator[str]:
-    """The versions whose rules may have applied: events name their pools from 2.13 on."""
-    yield from VERSIONS if not recording.tells_pools else reversed(VERSIONS)
+    """A version for each set of rules that `caching` implements, the most likely one first."""
+    versions = [rules.version for rules in PytorchRules.sets()]
+    versions.sort(key=WITHOUT_POOLS.__ne__)
+    yield from reversed(versions) if recording.tells_pools else versions

@@ -14,12 +14,12 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
+from allocbench.workloads._native import SMALL_REQUEST
 from allocbench.workloads.exporters.replayed import DeviceCall, ReplayedTrace, Segment
+from allocbench.workloads.pytorch_settings import stored
 from allocbench.workloads.recording_hook import annotation
 from allocbench.workloads.snapshot_format import ANNOTATION, BLOCK, EVENT, FRAME, SEGMENT
 from allocbench.workloads.trace import ALLOC, FREE, MARK
-
-_LARGE = 1 << 20  # bytes: larger requests go to segments of large blocks in PyTorch
 
 
 def write_snapshot(replayed: ReplayedTrace, sink: BinaryIO) -> None:
@@ -36,8 +36,8 @@ def write_snapshot(replayed: ReplayedTrace, sink: BinaryIO) -> None:
 
 def _settings(replayed: ReplayedTrace) -> dict[str, Any]:
     """What was replayed, and the settings of PyTorch's allocator if it was that one."""
-    told = {"allocbench": f"{replayed.allocator} on {replayed.device}"}
-    return told if replayed.settings is None else told | replayed.settings.stored()
+    source = {"allocbench": f"{replayed.allocator} on {replayed.device}"}
+    return source if replayed.options is None else source | stored(replayed.options)
 
 
 class _Frames:
@@ -64,7 +64,7 @@ def _segment(replayed: ReplayedTrace, segment: Segment, frames: _Frames) -> dict
     if pool is None:
         pool = replayed.trace.pool_of(live[0].event) if live else 0
     if small is None:
-        small = all(block.size <= _LARGE for block in segment.blocks)
+        small = all(block.size <= SMALL_REQUEST for block in segment.blocks)
     allocated = sum(block.size for block in live)
     blocks = [
         BLOCK.filled(

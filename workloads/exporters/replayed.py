@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.pytorch_settings import Settings
 from allocbench.workloads.trace import ALLOC, Trace, spans
 
 
@@ -67,7 +66,7 @@ class ReplayedTrace:
     device_calls: in order. segments: at the end, in address order.
     taken_over: how many events, the first ones, allocate blocks that the allocator took over with
         the segments around them; it is 0 if it began with an empty device.
-    settings: those of PyTorch's allocator, or None if another one was replayed.
+    options: those of `caching`, or None if another allocator was replayed.
     """
 
     trace: Trace
@@ -81,7 +80,7 @@ class ReplayedTrace:
     device_calls: Sequence[DeviceCall]
     segments: Sequence[Segment]
     taken_over: int = 0
-    settings: Settings | None = None
+    options: Mapping[str, str] | None = None
 
     @property
     def failed(self) -> NDArray[np.bool_]:

@@ -14,10 +14,10 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.workloads._native import SMALL_REQUEST, SMALL_SEGMENT, PytorchSettings
 from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.importers.addresses import AddressedEvents, Blocks, Start, none
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.pytorch_settings import LARGE_SEGMENT, MIB, SMALL_SEGMENT
 from allocbench.workloads.sorting import stable_order
 
 _Bytes = NDArray[np.int64]
@@ -133,4 +133,5 @@ def _freed_at_first(events: AddressedEvents) -> int:
 
 def _first_segment(size: int) -> int:
     """The most bytes that a new allocator reserves for its first request."""
-    return SMALL_SEGMENT if size <= MIB else -(-int(size) // LARGE_SEGMENT) * LARGE_SEGMENT
+    page = SMALL_SEGMENT if size <= SMALL_REQUEST else PytorchSettings({}).large_segment
+    return -(-int(size) // page) * page

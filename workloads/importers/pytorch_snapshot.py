@@ -130,7 +130,7 @@ class _Device:
             trace=replace(trace, coverage=self._coverage(trace, gaps)),
             address=found.address,
             calls=Calls.of(self.calls, found.allocs_before),
-            options=self._settings.options(),
+            options=self._settings.options,
             tells_pools=len(self._events) > 0 and not self._snapshot.rules(self._number),
             tells_settings=self._snapshot.tells_settings,
             unknown=self.unknown,
@@ -261,11 +261,12 @@ class _Device:
     def _start(self, events: AddressedEvents, initial: Blocks) -> Start:
         """What some events began with, given the blocks that were alive then."""
         uses, traits = pool_uses(self._of_pools, self._time_ns, self._snapshot.pools.number)
-        segments, calls, settings = self.segments, self.calls, self._settings
+        segments, calls = self.segments, self.calls
         recorded = len(segments) > 0 or len(calls) > 0
         try:
             if not recorded:
                 raise starts.UnknownLayoutError("it holds no segments and no events of segments")
+            settings = starts.rules_of(self._settings.options)
             before = starts.at_start(segments, calls)
             before = starts.with_kinds(
                 before, calls, events.address, events.size, settings.large_segment
@@ -286,7 +287,7 @@ class _Device:
             "format": "PyTorch memory snapshot",
             "sizes": "requested",
             "conf": settings.conf,
-            "settings": settings.options(),
+            "settings": settings.options,
             "rules": self._snapshot.rules(self._number),
             "other_events": self._others(),
             "after_oom": self._after_failure(),

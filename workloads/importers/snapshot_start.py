@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sortedcontainers import SortedKeyList
 
+from allocbench.workloads._native import SMALL_REQUEST, SMALL_SEGMENT, PytorchSettings
 from allocbench.workloads.importers.addresses import AddressedEvents, Blocks, Release
 from allocbench.workloads.layout import Layout
-from allocbench.workloads.pytorch_settings import MIB, SMALL_SEGMENT, Settings
 from allocbench.workloads.sorting import stable_order
 
 SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (
@@ -46,6 +46,14 @@ ACTIONS = (*GROWTH, *SHRINKING)
 
 class UnknownLayoutError(Exception):
     """Why the layout at the start is unknown; one line."""
+
+
+def rules_of(options: Mapping[str, str]) -> PytorchSettings:
+    """The settings of options of `caching`; raises UnknownLayoutError for those out of range."""
+    try:
+        return PytorchSettings(options)
+    except ValueError as error:
+        raise UnknownLayoutError(f"PyTorch has no such settings: {error}") from None
 
 
 class SegmentCall(NamedTuple):
@@ -207,7 +215,7 @@ def with_kinds(
             inside = inside[inside < first_unmap]
             small = segment.size % large_page != 0
             if len(inside):
-                small = bool(size[inside].max() <= MIB)
+                small = bool(size[inside].max() <= SMALL_REQUEST)
             segment = replace(segment, small=small)
         with_small.append(segment)
     return with_small
@@ -240,7 +248,7 @@ def _first_unmaps(
 def layout_of(
     segments: Sequence[Segment],
     calls: Sequence[SegmentCall],
-    settings: Settings,
+    settings: PytorchSettings,
     events: AddressedEvents,
     initial: Blocks,
 ) -> Layout:
@@ -333,7 +341,12 @@ class _Lowest:
 
 
 def _granted(
-    address: int, requested: int, segment: Segment, limit: int, settings: Settings, allocs: _Allocs
+    address: int,
+    requested: int,
+    segment: Segment,
+    limit: int,
+    settings: PytorchSettings,
+    allocs: _Allocs,
 ) -> int:
     """Size in bytes of the block of a request; the block ends no later than `limit`."""
     rounded = settings.rounded(requested)
@@ -342,8 +355,8 @@ def _granted(
     if settings.max_split is not None and rounded >= settings.max_split:
         return segment.end - address  # such a block is never split
     least = address + rounded
-    limit = min(limit, allocs.next_above(address, least, least + MIB + 1) or limit)
-    return rounded if limit - least > MIB else limit - address
+    limit = min(limit, allocs.next_above(address, least, least + SMALL_REQUEST + 1) or limit)
+    return rounded if limit - least > SMALL_REQUEST else limit - address
 
 
 def _ranks(count: int, calls: Sequence[SegmentCall]) -> NDArray[np.uint32]:
@@ -404,10 +417,10 @@ class Trims(NamedTuple):
 
 
 def trims_of(
-    calls: Sequence[SegmentCall], events: AddressedEvents, start: Layout, settings: Settings
+    calls: Sequence[SegmentCall], events: AddressedEvents, start: Layout, settings: PytorchSettings
 ) -> Trims:
     """The trims among the calls to the device, in order."""
-    judged = settings.collects or settings.max_split is not None
+    judged = settings.collection_threshold > 0 or settings.max_split is not None
     held = _Held(events, start) if judged else None
     releases = list[Release]()
     certain = likely = partial = n = 0

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from allocbench.workloads._native import Pickle, Rows
 from allocbench.workloads.importers.labels import Frame, names_of
 from allocbench.workloads.importers.pickles import load
-from allocbench.workloads.pytorch_settings import BEFORE_POOLS, Settings, read_settings
+from allocbench.workloads.pytorch_settings import WITHOUT_POOLS, RecordedSettings, read_settings
 from allocbench.workloads.snapshot_format import (
     ANNOTATION,
     BLOCK,
@@ -285,9 +285,9 @@ class Snapshot:
         It is "" if each event names its pool, or if there is none.
         """
         pools = self.events(device)["pool_id"]
-        return BEFORE_POOLS if len(pools) and pools.min() == _NO_PAIR else ""
+        return WITHOUT_POOLS if len(pools) and pools.min() == _NO_PAIR else ""
 
-    def settings(self, conf: str) -> Settings:
+    def settings(self, conf: str) -> RecordedSettings:
         """The settings of the allocator; those of a text for a snapshot without settings."""
         return read_settings(self._data, conf)
 

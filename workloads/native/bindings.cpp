@@ -23,6 +23,9 @@ namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace allocbench {
+
+void bind_pytorch(nb::module_& m);  // in pytorch_bindings.cpp
+
 namespace {
 
 template <class T>
@@ -188,6 +191,7 @@ NB_MODULE(_native, m) {
       .def("add", &add_events<HighLoad>, "op"_a, "block"_a, "size"_a, "stream"_a,
            "Adds the next events.")
       .def_ro("count", &HighLoad::count);
+  bind_pytorch(m);
 }
 
 }  // namespace allocbench

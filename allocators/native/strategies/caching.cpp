@@ -16,15 +16,15 @@ Block Caching::do_allocate(Size requested, Stream stream) {
   }
   Size const wanted = settings_.rounded(requested);
   PooledBlocks::StreamPools& pools = blocks_.of(stream);
-  BlockPool& pool = wanted <= CachingSettings::kSmall ? pools.small : pools.large;
+  BlockPool& pool = wanted <= PytorchSettings::kSmall ? pools.small : pools.large;
   Index block = find(pool, wanted);
   if (block == kNone) {
     if (settings_.collects() && returns_memory()) collect();
     if (settings_.rejects(wanted, reserved(), device().capacity())) return {};
     block = obtain(pool, wanted);
-    if (block == kNone && settings_.lends_first()) block = lend(stream, wanted);
+    if (block == kNone && settings_.rules.lends_first) block = lend(stream, wanted);
     if (block == kNone) block = obtain_after_release(pool, wanted, stream);
-    if (block == kNone && !settings_.lends_first()) block = lend(stream, wanted);
+    if (block == kNone && !settings_.rules.lends_first) block = lend(stream, wanted);
     if (block == kNone) return {};
   }
   return take(block, wanted, requested);
@@ -81,9 +81,9 @@ Block Caching::take(Index block, Size wanted, Size requested) {
   BlockPool const& pool = *blocks_.facts(block).pool;
   Size const rest = blocks_.size(block) - wanted;
   bool const any_rest = settings_.expandable || pool.small;
-  bool const worth = any_rest ? rest >= CachingSettings::kRounding
-                              : wanted < settings_.max_split && rest > CachingSettings::kSmall;
-  bool const split = worth && !(settings_.knows_no_split() &&
+  bool const worth = any_rest ? rest >= PytorchSettings::kRounding
+                              : wanted < settings_.max_split && rest > PytorchSettings::kSmall;
+  bool const split = worth && !(settings_.rules.knows_no_split &&
                                 private_pools().traits(pool_of(pool.stream)).no_split);
   if (!split) return blocks_.allocate(block, requested);
   Index const front = blocks_.split_front(block, wanted);
@@ -115,14 +115,14 @@ Index Caching::obtain_after_release(BlockPool& pool, Size wanted, Stream stream)
 
 // The rank of a new segment; equal ranks let the address decide.
 std::uint64_t Caching::next_rank() {
-  return settings_.ties == CachingSettings::Ties::kAddress ? 0 : blocks_.next_rank();
+  return settings_.rules.ties == PytorchRules::Ties::kAddress ? 0 : blocks_.next_rank();
 }
 
 // Returns the best fit among the oversize blocks to the device or, if none is large enough, the
 // largest ones. kEnough if the returned bytes suffice for the request; kPartOfSegment, and nothing
 // more is returned, at a block that is only part of its segment.
 Caching::Released Caching::release_oversize(BlockPool& pool, Size wanted) {
-  if (settings_.max_split == CachingSettings::kNoLimit) return Released::kTooLittle;
+  if (settings_.max_split == PytorchSettings::kNoLimit) return Released::kTooLittle;
   Size const needed = std::max(wanted, settings_.max_split);
   Index const fit = pool.free.fit(needed);
   bool const single = fit != kNone && !expandable(fit);

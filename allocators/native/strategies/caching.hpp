@@ -36,7 +36,7 @@
 
 #include "core/allocator.hpp"
 #include "parts/pooled_blocks.hpp"
-#include "strategies/caching/settings.hpp"
+#include "pytorch/settings.hpp"
 
 namespace allocbench {
 
@@ -47,12 +47,12 @@ class Caching final : public Allocator {
       .summary = "best fit with coalescing, in cached segments per stream and size (PyTorch)",
       .worst_case = "inside a large block: 1 MiB; outside: free blocks of the wrong size or stream",
       .reference = "CUDACachingAllocator of PyTorch",
-      .options = CachingSettings::options,
+      .options = PytorchSettings::options,
       .largest_request =
           [](Size capacity) {
-            if (capacity < CachingSettings::kSmallSegment) return Size{0};
-            if (capacity < CachingSettings::kLargeSegment) return CachingSettings::kSmall;
-            return round_down(capacity, CachingSettings::kSegmentRounding);
+            if (capacity < PytorchSettings::kSmallSegment) return Size{0};
+            if (capacity < PytorchSettings::kLargeSegment) return PytorchSettings::kSmall;
+            return round_down(capacity, PytorchSettings::kSegmentRounding);
           },
       .exemption =
           "a segment has 2 MiB for requests up to 1 MiB, 20 MiB for requests below 10 MiB, "
@@ -64,8 +64,8 @@ class Caching final : public Allocator {
   // Throws SpecError for a setting that cannot be read or is out of range.
   Caching(Device& device, Options const& given)
       : Allocator(device),
-        settings_(CachingSettings::read(given, device.capacity())),
-        blocks_(settings_.ties == CachingSettings::Ties::kBlock) {}
+        settings_(PytorchSettings::read(given, device.capacity())),
+        blocks_(settings_.rules.ties == PytorchRules::Ties::kBlock) {}
   StrategyInfo const& info() const override { return strategy; }
 
  private:
@@ -107,13 +107,14 @@ class Caching final : public Allocator {
   void collect();
 
   // Private pools
-  // Up to PyTorch 2.12, a program that has entered a MemPool counts as capturing.
+  // In versions that do not mark captures, a program that has entered a MemPool counts as
+  // capturing.
   bool capture_defers() const {
-    return settings_.marks_captures() ? private_pools().capturing() : private_pools().entered();
+    return settings_.rules.marks_captures ? private_pools().capturing() : private_pools().entered();
   }
-  // From PyTorch 2.13 on, only requests from a stream that is being captured are restricted.
+  // In the others, only requests from a stream that is being captured are restricted.
   bool during_capture(Stream stream) const {
-    if (!settings_.marks_captures()) return private_pools().entered();
+    if (!settings_.rules.marks_captures) return private_pools().entered();
     return private_pools().capturing() && private_pools().capturing(pool_of(stream));
   }
   Index lend(Stream stream, Size wanted);
@@ -132,7 +133,7 @@ class Caching final : public Allocator {
 
   Size reserved() const { return counted().reserved.current; }
 
-  CachingSettings settings_;
+  PytorchSettings settings_;
   PooledBlocks blocks_;
   bool changed_ = false;  // the settings, since the allocator was made
 };

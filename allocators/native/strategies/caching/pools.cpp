@@ -15,10 +15,10 @@ void Caching::do_trim_pool(PoolId pool) {
     if (pool_of(stream) == pool) release_free({&pools.small, &pools.large});
 }
 
-// A free block of a MemPool made with use_on_oom, for a request outside of private pools. From
-// PyTorch 2.10 on, expandable segments are not lent.
+// A free block of a MemPool made with use_on_oom, for a request outside of private pools.
 Index Caching::lend(Stream stream, Size wanted) {
-  if (pool_of(stream) != 0 || (settings_.expandable && settings_.minor >= 10)) return kNone;
+  if (pool_of(stream) != 0 || (settings_.expandable && !settings_.rules.lends_expandable))
+    return kNone;
   std::multimap<std::uint64_t, PoolId> lenders;
   for (PoolId pool = 1; pool <= private_pools().count(); ++pool)
     if (auto const traits = private_pools().traits(pool);
@@ -26,7 +26,7 @@ Index Caching::lend(Stream stream, Size wanted) {
       lenders.emplace(traits.rank, pool);
   for (auto const& [rank, pool] : lenders) {
     PooledBlocks::StreamPools& pools = blocks_.of(in_pool(stream, pool));
-    Index const block = find(wanted <= CachingSettings::kSmall ? pools.small : pools.large, wanted);
+    Index const block = find(wanted <= PytorchSettings::kSmall ? pools.small : pools.large, wanted);
     if (block != kNone) return block;
   }
   return kNone;

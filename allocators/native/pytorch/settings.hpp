@@ -1,4 +1,4 @@
-// strategies/caching/settings.hpp: the settings of PyTorch's allocator, under PyTorch's names.
+// pytorch/settings.hpp: the settings of PyTorch's allocator, and the sizes that follow from them.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,18 +10,18 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/options.hpp"
 #include "core/types.hpp"
+#include "pytorch/versions.hpp"
 
 namespace allocbench {
 
-struct CachingSettings {
+struct PytorchSettings {
   static constexpr Option options[] = {
-      {"version", OptionType::kText, "2.13",
-       "PyTorch version to follow, 2.1 to 2.15; the versions differ in the choice among free "
-       "blocks of equal size, in the meaning of a memory fraction of 1, and in the last interval "
-       "of a list of divisions"},
+      PytorchRules::kOption,
       {"conf", OptionType::kText, "",
        "the value of PYTORCH_ALLOC_CONF, verbatim: "
        "conf=max_split_size_mb:128,expandable_segments:True"},
@@ -54,18 +54,11 @@ struct CachingSettings {
   static constexpr Size kLargeSegment = 20 * kMiB;
   static constexpr Size kSegmentRounding = 2 * kMiB;
 
-  // Which of several free blocks of equal size is used; among equals, the lowest address.
-  enum class Ties {
-    kAddress,  // the block at the lowest address
-    kBlock,    // the block that was created first, by a split or by a device call
-    kSegment,  // a block of the segment that was obtained first
-  };
-
   // Throws SpecError for a value out of range and for a conf that cannot be read.
-  static CachingSettings read(Options given, Size capacity);
+  static PytorchSettings read(Options given, Size capacity);
   // The settings after a running program has PyTorch read `conf`: those that it does not name are
-  // reset to their defaults, except for the ones in `kept`. Throws like `read`.
-  CachingSettings changed(std::string const& conf, Size capacity) const;
+  // reset to their defaults, except for the lasting ones. Throws like `read`.
+  PytorchSettings changed(std::string const& conf, Size capacity) const;
   // Sets the limit to a fraction of the capacity. Throws SpecError for one that is not from 0 to 1.
   void limit_to(double fraction, Size capacity);
 
@@ -80,16 +73,8 @@ struct CachingSettings {
   // Bytes mapped at a time in an expandable segment.
   Size page(bool small) const { return small ? kSmallSegment : large_segment; }
   bool collects() const { return limit && collection_threshold > 0; }
-  // What PyTorch 2.`minor` does:
-  bool knows_no_split() const { return minor >= 10; }  // of a MemPool
-  // Whether a MemPool with use_on_oom is tried before memory is returned to the device, not after.
-  bool lends_first() const { return minor >= 11; }
-  // Whether max_non_split_rounding_mb is reset when settings are read again.
-  bool resets_rounding() const { return minor >= 11; }
-  bool marks_captures() const { return minor >= 13; }  // entering a MemPool is no capture
 
-  int minor = 13;
-  Ties ties = Ties::kSegment;
+  PytorchRules rules;
   Size max_split = kNoLimit;
   Size max_non_split_rounding = 0;
   Size large_segment = 0;
@@ -99,10 +84,14 @@ struct CachingSettings {
   bool expandable = false;
   bool throws_early = false;
   // Options as they were given that PyTorch does not reset when it reads settings again.
-  std::map<std::string, std::string> kept;
+  std::map<std::string, std::string> lasting;
 };
 
-inline Size CachingSettings::rounded(Size requested) const {
+// The settings in a value of PYTORCH_ALLOC_CONF, as it writes them, in order; for an item without a
+// colon, the item and an empty value.
+std::vector<std::pair<std::string, std::string>> split_conf(std::string conf);
+
+inline Size PytorchSettings::rounded(Size requested) const {
   if (requested < kRounding) return kRounding;
   int const exponent = std::bit_width(requested) - 1;
   auto const interval = static_cast<std::size_t>(std::clamp(exponent - 20, 0, 15));

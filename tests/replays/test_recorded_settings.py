@@ -12,7 +12,7 @@ import pytest
 
 from allocbench.errors import UsageError
 from allocbench.inputs.traces import load
-from allocbench.replays.recorded import in_force, takes_over, told
+from allocbench.replays.recorded_settings import in_force, takes_over, told
 from allocbench.verification.verify import verify
 from allocbench.workloads import Provenance, Trace, read
 from tests.commands import folder, run

@@ -1,6 +1,6 @@
-// strategies/caching/settings.cpp: the settings of PyTorch's allocator, under PyTorch's names.
+// pytorch/settings.cpp: the settings of PyTorch's allocator, and the sizes that follow from them.
 // SPDX-License-Identifier: Apache-2.0
-#include "strategies/caching/settings.hpp"
+#include "pytorch/settings.hpp"
 
 #include <algorithm>
 #include <bit>
@@ -16,13 +16,6 @@
 
 namespace allocbench {
 namespace {
-
-// Versions that follow the rules of 2.9.
-constexpr std::string_view kLike2_9[] = {"2.1", "2.2", "2.3", "2.4", "2.5",
-                                         "2.6", "2.7", "2.8", "2.9"};
-
-// Versions that follow the rules of 2.13.
-constexpr std::string_view kLike2_13[] = {"2.13", "2.14", "2.15"};
 
 constexpr Size kOwnSegment = 10 * kMiB;  // the smallest request that does not share its segment
 
@@ -72,18 +65,17 @@ std::string without_spaces(std::string text) {
 // The options in a conf that can change placements, by name.
 std::map<std::string, std::string> read_conf(Options const& given) {
   std::map<std::string, std::string> settings;
-  std::string const conf = without_spaces(given.text("conf"));
-  for (auto const item : split_list(conf)) {
-    auto const [key, value] = split_at_colon(item);
+  for (auto const& [key, value] : split_conf(given.text("conf"))) {
     if (key.empty() || value.empty())
-      given.reject("conf", "must be key:value,key:value; '" + std::string(item) + "' is not");
+      given.reject("conf", "must be key:value,key:value; " +
+                               (key.empty() ? "the value '" + value + "' has no key"
+                                            : "'" + key + "' has no value"));
     if (key == "conf" || key == "version")
-      given.reject("conf", "must contain only settings of PyTorch; PyTorch has no setting '" +
-                               std::string(key) + "'");
+      given.reject("conf",
+                   "must contain only settings of PyTorch; PyTorch has no setting '" + key + "'");
     if (key == "backend" && value != "native")
       given.reject("conf", "must not select a backend other than native");
-    if (std::ranges::find(kIgnored, key) == std::end(kIgnored))
-      settings[std::string(key)] = std::string(value);
+    if (std::ranges::find(kIgnored, key) == std::end(kIgnored)) settings[key] = value;
   }
   return settings;
 }
@@ -153,35 +145,39 @@ std::array<Size, 16> read_divisions(Options const& given, bool overlap) {
   return divisions;
 }
 
+PytorchRules read_rules(Options const& given) {
+  std::string const& version = given.text("version");
+  auto const rules = PytorchRules::of(version);
+  if (!rules || rules->version() != version)
+    given.reject("version", "must be " + PytorchRules{PytorchRules::kOldest}.version() + " to " +
+                                PytorchRules{PytorchRules::kNewest}.version());
+  return *rules;
+}
+
 }  // namespace
 
-CachingSettings CachingSettings::read(Options given, Size capacity) {
-  if (given.given("conf")) given.give(read_conf(given));
-  std::string const& version = given.text("version");
-  bool const is_2_9 = std::ranges::find(kLike2_9, version) != std::end(kLike2_9);
-  CachingSettings settings;
-  bool const is_2_10 = version == "2.10";
-  if (is_2_9 || is_2_10 || version == "2.11")
-    settings.ties = Ties::kAddress;
-  else if (version == "2.12")
-    settings.ties = Ties::kBlock;
-  else if (std::ranges::find(kLike2_13, version) == std::end(kLike2_13))
-    given.reject("version", "must be 2.1 to 2.15");
-  if (is_2_9 || is_2_10)
-    settings.minor = is_2_9 ? 9 : 10;
-  else
-    settings.minor = version == "2.11" ? 11 : version == "2.12" ? 12 : 13;
+std::vector<std::pair<std::string, std::string>> split_conf(std::string conf) {
+  std::vector<std::pair<std::string, std::string>> settings;
+  conf = without_spaces(std::move(conf));
+  for (auto const item : split_list(conf)) settings.emplace_back(split_at_colon(item));
+  return settings;
+}
 
+PytorchSettings PytorchSettings::read(Options given, Size capacity) {
+  if (given.given("conf")) given.give(read_conf(given));
+  PytorchSettings settings;
+  PytorchRules const rules = settings.rules = read_rules(given);
   settings.large_segment = read_mebibytes(given, "large_segment_size_mb", kOwnSegment / kMiB + 1);
-  if ((is_2_9 || is_2_10) && settings.large_segment != kLargeSegment)
-    given.reject("large_segment_size_mb", "must be 20 in version " + version);
-  Size const least = settings.large_segment / kMiB + (is_2_9 ? 1 : 0);
+  if (!rules.sets_large_segment && settings.large_segment != kLargeSegment)
+    given.reject("large_segment_size_mb", "must be 20 in version " + rules.version());
+  Size const least = settings.large_segment / kMiB + (rules.splits_segments ? 0 : 1);
   if (given.given("max_split_size_mb"))
     settings.max_split = read_mebibytes(given, "max_split_size_mb", least);
   settings.max_non_split_rounding = given.given("max_non_split_rounding_mb")
                                         ? read_mebibytes(given, "max_non_split_rounding_mb", least)
                                         : settings.large_segment;
-  if (given.given("roundup_power2_divisions")) settings.divisions = read_divisions(given, is_2_9);
+  if (given.given("roundup_power2_divisions"))
+    settings.divisions = read_divisions(given, rules.intervals_overlap);
   if (given.given("garbage_collection_threshold"))
     settings.collection_threshold =
         read_share(given, "garbage_collection_threshold", "must be greater than 0 and less than 1",
@@ -194,32 +190,30 @@ CachingSettings CachingSettings::read(Options given, Size capacity) {
   if (settings.expandable && settings.large_segment % kSegmentRounding != 0)
     given.reject("large_segment_size_mb", "must be even with expandable_segments");
   settings.throws_early = given.flag("throw_on_cudamalloc_oom");
-  settings.kept = given.written(
-      {"version", "expandable_segments", "large_segment_size_mb", "throw_on_cudamalloc_oom"});
-  if (!settings.resets_rounding())
-    settings.kept.merge(given.written({"max_non_split_rounding_mb"}));
+  settings.lasting = given.written({"version"});
+  for (auto const& [name, _] : rules.lasting()) settings.lasting.merge(given.written({name}));
   return settings;
 }
 
 // PyTorch takes a memory fraction from a conf only when it creates the allocator of a device.
-CachingSettings CachingSettings::changed(std::string const& conf, Size capacity) const {
+PytorchSettings PytorchSettings::changed(std::string const& conf, Size capacity) const {
   auto named = read_conf(Options("caching", options, {{"conf", conf}}));
-  for (auto const& [name, value] : kept) named.emplace(name, value);
-  CachingSettings settings = read(Options("caching", options, named), capacity);
+  for (auto const& [name, value] : lasting) named.emplace(name, value);
+  PytorchSettings settings = read(Options("caching", options, named), capacity);
   settings.limit = limit;
   return settings;
 }
 
-void CachingSettings::limit_to(double fraction, Size capacity) {
+void PytorchSettings::limit_to(double fraction, Size capacity) {
   if (!is_fraction(fraction))
     throw SpecError("caching: a memory fraction of " + std::to_string(fraction) +
                     " must be from 0 to 1");
   limit.reset();
-  if (fraction < 1 || minor <= 9)  // in later versions a fraction of 1 means no limit
+  if (fraction < 1 || rules.limits_by_all)
     limit = static_cast<Size>(fraction * static_cast<double>(capacity));
 }
 
-Size CachingSettings::segment(Size rounded) const {
+Size PytorchSettings::segment(Size rounded) const {
   if (rounded <= kSmall) return kSmallSegment;
   return rounded < kOwnSegment ? large_segment : round_up(rounded, kSegmentRounding);
 }

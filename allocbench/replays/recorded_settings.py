@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 
 from allocbench import allocators
@@ -11,10 +10,10 @@ from allocbench.allocators import SpecError, human_bytes
 from allocbench.allocators.spec import Spec, parse
 from allocbench.base.text import one_line
 from allocbench.workloads import AnyTrace, first_events
+from allocbench.workloads.pytorch_settings import PytorchRules
 
 _BESIDE_SETTINGS = {"version", "per_process_memory_fraction"}
 """Options of `caching` with which recorded settings still apply."""
-_OLDEST, _NEWEST = 1, 13  # minor versions of PyTorch 2 whose rules `caching` implements
 
 
 def in_force(text: str, trace: AnyTrace, *, version: bool = True) -> str:
@@ -47,14 +46,18 @@ def settings_of(trace: AnyTrace) -> dict[str, str]:
 
 
 def version_of(trace: AnyTrace) -> dict[str, str]:
-    """The option of `caching` for the version that a trace was recorded with, if known.
+    """The option of `caching` for the version that a trace was recorded with.
 
-    The newest version that `caching` implements is also used for all later ones.
+    There is none if the version is not known, or has the rules of the default.
     """
-    version = trace.provenance.torch or str(trace.provenance.extra.get("rules", ""))
-    match = re.match(r"2\.(\d+)", version)
-    minor = int(match[1]) if match else _NEWEST
-    return {"version": f"2.{minor}"} if _OLDEST <= minor < _NEWEST else {}
+    rules = PytorchRules.of(trace.provenance.torch or str(trace.provenance.extra.get("rules", "")))
+    return {} if rules is None or rules.is_default else {"version": rules.version}
+
+
+def rules_of(text: str, trace: AnyTrace) -> PytorchRules:
+    """The rules that hold in a replay through `caching`. Raises SpecError."""
+    options = parse(in_force(text, trace)).layers[-1].options
+    return PytorchRules.of(options.get("version", "")) or PytorchRules()
 
 
 def _why(text: str, trace: AnyTrace) -> str:
@@ -62,9 +65,10 @@ def _why(text: str, trace: AnyTrace) -> str:
     given = parse(text).layers[-1].options
     if trace.provenance.torch or "version" in given or not version_of(trace):
         return ", as it was recorded"
+    named = next(rules.since for rules in PytorchRules.sets() if rules.names_pools)
     return (
         "; the recording does not name its version of PyTorch, and its events name no pools, "
-        "as before 2.13"
+        f"as before {named}"
     )
 
 
