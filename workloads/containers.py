@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What files are packed in: how they begin, and how far they may expand."""
 
-GZIP = b"\x1f\x8b"
 PARQUET = b"PAR1"
 IN_MEMORY = 64 << 20
 """Bytes of a pipe or of an expanded file; more goes to a temporary file."""

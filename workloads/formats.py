@@ -108,8 +108,9 @@ FORMATS = (
     ),
     Format(
         "PyTorch memory snapshot",
-        "written by torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot()",
-        "importers.pickles:is_pickle",
+        "written by torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot(); the same as"
+        " JSON, or in a page of memory_viz",
+        "importers.snapshot_forms:is_snapshot",
         "importers.pytorch_snapshot:read",
         options={
             "device": "the number of a GPU, if several have events",
@@ -130,6 +131,13 @@ FORMATS = (
         "CSV Thread,Time,Action,Pointer,Size,Stream of RMM's logging adaptor",
         "importers.rmm_log:is_rmm_log",
         "importers.rmm_log:read",
+    ),
+    Format(
+        "Ascend operator memory",
+        "operator_memory.csv of the Ascend PyTorch profiler: lifetimes of blocks",
+        "importers.ascend:is_operator_memory",
+        "importers.ascend:read",
+        options={"device": "the name of an NPU, if several have blocks"},
     ),
     Format(
         "request log",
@@ -229,11 +237,8 @@ OTHERS = (
         "it has calls of the driver, and not the requests behind them",
         SNAPSHOT_INSTEAD,
     ),
-    Other("compressed with bzip2", rb"BZh\d", "", _EXPAND),
-    Other("compressed with xz", rb"\xfd7zXZ\0", "", _EXPAND),
     Other("compressed with zstd", rb"\x28\xb5\x2f\xfd", "", _EXPAND),
-    Other("a zip archive", rb"PK\x03\x04", "", _EXPAND),
-    Other("a tar archive", rb"(?s).{257}ustar", "", "unpack it first"),
+    Other("an archive", rb"(?s)PK\x03\x04|.{257}ustar", "it has several files", "name one of them"),
     Other("text in UTF-16", rb"\xff\xfe|\xfe\xff", "", "save it as UTF-8"),
     Other("a text of PyTorch", b"", _EXPLAIN, SNAPSHOT_INSTEAD),
     Other(

@@ -1,32 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Open input files: regular, compressed with gzip, a pipe, or standard input."""
+"""Open input files: regular, compressed, the only one of an archive, a pipe, standard input."""
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 import os
 import re
+import tarfile
+import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from itertools import islice
 from pathlib import Path
 from shutil import copyfileobj
 from tempfile import SpooledTemporaryFile
 from typing import IO, BinaryIO, cast
 
-from allocbench.workloads.containers import GZIP, IN_MEMORY, PARQUET, most_expanded
+from allocbench.workloads.containers import IN_MEMORY, PARQUET, most_expanded
 from allocbench.workloads.errors import errors_naming
 from allocbench.workloads.vocabulary import TraceError
 
 STANDARD_INPUT = "-"
 _PART = 1 << 20  # bytes expanded at a time
+_COMPRESSORS: Mapping[bytes, tuple[str, Callable[[IO[bytes]], IO[bytes]]]] = {
+    b"\x1f\x8b": ("gzip", lambda file: cast(IO[bytes], gzip.GzipFile(fileobj=file, mode="rb"))),
+    b"BZh": ("bzip2", lambda file: cast(IO[bytes], bz2.BZ2File(file))),
+    b"\xfd7zXZ\0": ("xz", lambda file: cast(IO[bytes], lzma.LZMAFile(file))),  # noqa: SIM115
+}
+"""By the first bytes of a file: what it is, and how its content is read."""
+_MOST_LAYERS = 3
+"""A file such as .tar.gz is packed twice."""
+_EXTENSIONS = (".gz", ".bz2", ".xz")
+_TAR = slice(257, 262)
+"""Where "ustar" stands."""
 
 
 @contextmanager
 def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
     """Open a file for reading at any position; also yields the path that names its trace.
 
-    `-` is standard input. A pipe, which cannot be read twice, is copied first; gzip is expanded.
+    `-` is standard input. A pipe, which cannot be read twice, is copied first. What is compressed
+    with gzip, bzip2 or xz is expanded, and the only file of a zip or tar archive is taken out.
     Parquet that is not a trace is opened as CSV.
     Errors of reading become a TraceError of one line that names the file.
     """
@@ -42,11 +59,12 @@ def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
         if not file.seekable():
             file = closing.enter_context(_copied(file))
         name = _name(path)
-        begins = file.read(len(GZIP))
-        file.seek(0)
-        if begins == GZIP:
-            file = closing.enter_context(_expanded(file))
-            name = name.with_suffix("") if name.suffix == ".gz" else name
+        for _ in range(_MOST_LAYERS):
+            unpacked = _unpacked(file)
+            if unpacked is None:
+                break
+            file = closing.enter_context(unpacked[0])
+            name = Path(unpacked[1]) if unpacked[1] else _without(name)
         is_parquet = file.read(len(PARQUET)) == PARQUET
         file.seek(0)
         if is_parquet and (text := _as_csv(cast(BinaryIO, file))):
@@ -90,21 +108,59 @@ def _copied(source: IO[bytes] | gzip.GzipFile) -> IO[bytes]:
     return copy
 
 
-def _expanded(file: IO[bytes]) -> IO[bytes]:
-    size = file.seek(0, os.SEEK_END)
+def _without(name: Path) -> Path:
+    """The path without the extension of a compressor."""
+    return name.with_suffix("") if name.suffix in _EXTENSIONS else name
+
+
+def _unpacked(file: IO[bytes]) -> tuple[IO[bytes], str] | None:
+    """What a file holds, and its name in an archive; None if it is not packed.
+
+    An archive with several files is not unpacked, because only the user knows which is meant.
+    """
+    head = file.read(_TAR.stop)
     file.seek(0)
+    for begins, (kind, opener) in _COMPRESSORS.items():
+        if head.startswith(begins):
+            with opener(file) as source:
+                return _expanded(file, source, kind), ""
+    try:
+        if head.startswith(b"PK\3\4"):
+            with zipfile.ZipFile(file) as archive:
+                files = [one for one in archive.infolist() if not one.is_dir()]
+                if len(files) == 1:
+                    with archive.open(files[0]) as source:
+                        return _expanded(file, source, "a zip archive"), files[0].filename
+        elif head[_TAR] == b"ustar":
+            with tarfile.open(fileobj=file, mode="r:") as tar:
+                members = list(islice((one for one in tar if one.isfile()), 2))
+                content = tar.extractfile(members[0]) if len(members) == 1 else None
+                if content is not None:
+                    return _expanded(file, content, "a tar archive"), members[0].name
+    except (zipfile.BadZipFile, tarfile.TarError, NotImplementedError, RuntimeError) as error:
+        raise TraceError(f"is an archive, but damaged: {str(error).splitlines()[0]}") from error
+    file.seek(0)
+    return None
+
+
+def _expanded(file: IO[bytes], source: IO[bytes], kind: str) -> IO[bytes]:
+    """The content of a source that expands a part of a file; raises TraceError."""
+    position = file.tell()
+    size = file.seek(0, os.SEEK_END)
+    file.seek(position)
     most = most_expanded(size)
     copy = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  the caller closes it
     try:
-        with gzip.GzipFile(fileobj=file, mode="rb") as source:
-            while part := source.read(_PART):
-                if copy.tell() + len(part) > most:
-                    raise TraceError(
-                        f"is gzip of {size:,} bytes that expands to more than {most:,} bytes; if"
-                        " that is intended, expand it first"
-                    )
-                copy.write(part)
+        while part := source.read(_PART):
+            if copy.tell() + len(part) > most:
+                raise TraceError(
+                    f"is {kind} of {size:,} bytes that expands to more than {most:,} bytes; if"
+                    " that is intended, expand it first"
+                )
+            copy.write(part)
         copy.seek(0)
         return copy
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise TraceError(f"is gzip, but damaged: {str(error).splitlines()[0]}") from error
+    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError) as error:
+        if isinstance(error, OSError) and error.errno:
+            raise
+        raise TraceError(f"is {kind}, but damaged: {str(error).splitlines()[0]}") from error

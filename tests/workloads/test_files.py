@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import bz2
 import json
-import lzma
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -214,14 +212,6 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
     "graph": (
         b'{"tensors": [], "operators": []}',
         "is the graph of a model, not a trace; `allocbench plan` reads it",
-    ),
-    "bzip2": (
-        bz2.compress(GOOD_CSV.encode()),
-        "is compressed with bzip2; expand it first, or compress it with gzip",
-    ),
-    "xz": (
-        lzma.compress(GOOD_CSV.encode()),
-        "is compressed with xz; expand it first, or compress it with gzip",
     ),
     "no events": (b"op,id,size\n", "holds no events"),
     "cut Parquet": (

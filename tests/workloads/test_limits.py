@@ -3,8 +3,15 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import json
+import lzma
+import tarfile
+import zipfile
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from allocbench.workloads import Trace, containers, files, input_files, parquet, read
+from allocbench.workloads import Trace, TraceError, containers, files, input_files, parquet, read
 from tests.traces import GOOD, make, message_of
 
 DEEP = "[" * 100_000
@@ -41,6 +48,58 @@ def test_deep_nesting(content: bytes, tmp_path: Path) -> None:
     path = tmp_path / "deep"
     path.write_bytes(content)
     message_of(lambda: files.read_plannable(path))
+
+
+def _zip(content: bytes) -> bytes:
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("folder/", b"")
+        archive.writestr("folder/t.csv", content)
+    return sink.getvalue()
+
+
+def _tar(content: bytes) -> bytes:
+    sink = io.BytesIO()
+    with tarfile.open(fileobj=sink, mode="w") as archive:
+        member = tarfile.TarInfo("folder/t.csv")
+        member.size = len(content)
+        archive.addfile(member, io.BytesIO(content))
+    return sink.getvalue()
+
+
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "bzip2": bz2.compress,
+    "xz": lzma.compress,
+    "a zip archive": _zip,
+    "a tar archive": _tar,
+    "tar.gz": lambda content: gzip.compress(_tar(content)),
+}
+
+
+@pytest.mark.parametrize("kind", PACKED)
+def test_packed_files(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "t.csv.gz"
+    packed = PACKED[kind](CSV)
+    path.write_bytes(packed)
+    trace = read(path)
+    assert (len(trace), trace.provenance.name) == (20_000, "t")
+    for damaged in (packed[: len(packed) // 2], packed[:-9] + bytes(9), packed[:40]):
+        path.write_bytes(damaged)
+        with suppress(TraceError):
+            assert len(read(path)) == 20_000  # the end of a tar archive is only padding
+    monkeypatch.setattr(containers, "_MOST_EXPANDED", 1 << 10)
+    monkeypatch.setattr(containers, "_MOST_RATIO", 0)
+    path.write_bytes(packed)
+    assert "expands to more than 1,024 bytes" in message_of(lambda: read(path))
+
+
+def test_a_file_that_is_packed_too_often(tmp_path: Path) -> None:
+    content = CSV
+    for _ in range(4):
+        content = gzip.compress(content)
+    (tmp_path / "t").write_bytes(content)
+    assert "its format is not recognized" in message_of(lambda: read(tmp_path / "t"))
 
 
 def test_gzip_that_expands_too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import bz2
 import io
-import lzma
 import sqlite3
 import tarfile
 import zipfile
@@ -32,14 +30,16 @@ def _saved(*, zipped: bool = True) -> bytes:
 def _tar() -> bytes:
     sink = io.BytesIO()
     with tarfile.open(fileobj=sink, mode="w") as archive:
-        archive.addfile(tarfile.TarInfo("snapshot.pickle"))
+        for name in ("a.pickle", "b.pickle"):
+            archive.addfile(tarfile.TarInfo(name))
     return sink.getvalue()
 
 
 def _zip() -> bytes:
     sink = io.BytesIO()
     with zipfile.ZipFile(sink, "w") as archive:
-        archive.writestr("snapshot.pickle", b"")
+        for name in ("a.pickle", "b.pickle"):
+            archive.writestr(name, b"")
     return sink.getvalue()
 
 
@@ -66,11 +66,8 @@ SAMPLES = {
         b"Component,Timestamp(us),Total Allocated(MB),Total Reserved(MB)\nPTA,17.5,4.0,20.0\n"
     ],
     "a database of SQLite, as Nsight Systems writes": [_database()],
-    "compressed with bzip2": [bz2.compress(b"op,id,size\n")],
-    "compressed with xz": [lzma.compress(b"op,id,size\n")],
     "compressed with zstd": [b"\x28\xb5\x2f\xfd\x24\x00"],
-    "a zip archive": [_zip()],
-    "a tar archive": [_tar()],
+    "an archive": [_zip(), _tar()],
     "text in UTF-16": ["op,id,size\n".encode("utf-16")],
 }
 

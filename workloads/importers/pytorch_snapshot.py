@@ -39,6 +39,7 @@ from allocbench.workloads.importers.snapshot_additions import (
     pool_uses,
     with_modules,
 )
+from allocbench.workloads.importers.snapshot_forms import as_pickle
 from allocbench.workloads.importers.snapshot_tables import Snapshot
 from allocbench.workloads.recordings import Calls, Coverage, Gaps, Recording, Refused
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace
@@ -70,7 +71,7 @@ def read_recording(
     file: BinaryIO, path: Path, *, device: str | int | None = None, conf: str | int = ""
 ) -> Recording:
     """Read the trace and what the recorded allocator did; raises as `read` does."""
-    snapshot = Snapshot(file)
+    snapshot = Snapshot(as_pickle(file))
     return _Device(snapshot, snapshot.choose(device), str(conf)).recording(path)
 
 
