@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 from allocbench import allocators
 from allocbench.base import units
 from allocbench.cli import app
+from docs.generate.tables import agreement_caching
 from tests.commands import output
 
 ROOT = Path(__file__).parent.parent
@@ -125,3 +126,10 @@ def test_make_demo_installs_what_the_first_page_needs() -> None:
     installed = re.findall(r"\w+", recipe.partition("[")[2].partition("]")[0])
     used = set(re.findall(r"^\$? ?allocbench ([a-z-]+)", README, flags=re.MULTILINE))
     assert {needs[command] for command in used & needs.keys()} <= set(installed)
+
+
+def test_the_readme_counts_the_allocs_of_the_recordings_of_the_h100() -> None:
+    rows = [line.split("|")[1:-1] for line in agreement_caching().splitlines()[2:]]
+    allocs = [int(row[2].replace(",", "")) for row in rows]
+    assert [int(row[4].replace(",", "")) for row in rows] == allocs
+    assert f"| {len(rows)} recordings of these programs on an H100 | all {sum(allocs):,}" in README
