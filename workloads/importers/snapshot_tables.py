@@ -25,7 +25,7 @@ from allocbench.workloads.snapshot_format import (
     WORKSPACES,
     Form,
 )
-from allocbench.workloads.trace import NAMED, TraceError
+from allocbench.workloads.trace import TraceError
 from allocbench.workloads.vocabulary import SeveralDevicesError
 
 _NO_PAIR = 0
@@ -121,7 +121,7 @@ class Stacks:
         found = [names_of([*map(self._frame, self._pickle.stack(n))]) for n in numbers.tolist()]
         columns = {
             name: np.array([self.number(names[name]) for names in found], np.uint32)
-            for name in NAMED
+            for name in names_of(())
         }
         return {name: of[index] for name, of in columns.items() if of.any() or name == "label"}
 
