@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from allocbench.workloads import ALLOC, FREE, MARK, AnyTrace
 from allocbench.workloads.distribution import Distribution
-from allocbench.workloads.modelled import modelled_in
+from allocbench.workloads.modelled_workspaces import modelled_in
 from allocbench.workloads.streaming import Part, parts_of
 
 
@@ -37,8 +37,8 @@ class Contents:
 
     events: by op. allocs_of_pool: by private pool, from 0 on. marks: by label. blocks: one more
     than the largest id of a block. sizes: of the allocs, bytes. modelled: as
-    `workloads.modelled.modelled` returns it. largest: the largest blocks, the largest first; of
-    equal ones the latest.
+    `workloads.modelled_workspaces.modelled` returns it. largest: the largest blocks, the largest
+    first; of equal ones the latest.
     """
 
     events: Counter[int] = field(default_factory=Counter)

@@ -118,7 +118,7 @@ def with_gaps(coverage: Coverage, gaps: Gaps) -> Coverage:
 
 
 @dataclass(frozen=True)
-class Refused:
+class FailedRequest:
     """A request that failed. Bytes.
 
     later: how many frees came afterwards. names: of its call stack, by column of a trace.
@@ -144,7 +144,7 @@ class Recording:
     bytes of the device, if known. tells_pools: whether each event names its pool. tells_settings:
     False for a snapshot without the settings that are needed to reconstruct its start. unknown: why
     the recording cannot be replayed from its start, or "". gaps: where it contradicts itself.
-    refused: the request that failed last, if no alloc came after it.
+    failure: the request that failed last, if no alloc came after it.
     """
 
     trace: Trace
@@ -157,29 +157,29 @@ class Recording:
     tells_settings: bool = True
     unknown: str = ""
     gaps: Gaps = field(default_factory=Gaps.none)
-    refused: Refused | None = None
+    failure: FailedRequest | None = None
 
-    def with_refused(self) -> Trace:
+    def with_failure(self) -> Trace:
         """The trace with an alloc where a request failed, on the stream of the event before it."""
-        trace, refused = self.trace, self.refused
-        if refused is None or not refused.size:
+        trace, failure = self.trace, self.failure
+        if failure is None or not failure.size:
             return trace
         calls = np.flatnonzero(trace.op <= FREE)
-        later = refused.later
+        later = failure.later
         begin = int(calls[-later]) if 0 < later <= len(calls) else len(trace)
         labels = [*trace.labels]
         values = dict.fromkeys(trace.columns(), 0)
-        values |= {"op": ALLOC, "block": trace.blocks, "size": refused.size}
+        values |= {"op": ALLOC, "block": trace.blocks, "size": failure.size}
         for name in ("stream", "time_ns"):
             values[name] = getattr(trace, name)[begin - 1] if name in values and begin else 0
         for name in values.keys() & {*NAMED}:
-            if refused.names.get(name, "") not in labels:
-                labels.append(refused.names[name])
-            values[name] = labels.index(refused.names.get(name, ""))
+            if failure.names.get(name, "") not in labels:
+                labels.append(failure.names[name])
+            values[name] = labels.index(failure.names.get(name, ""))
         columns: dict[str, Any] = {
             name: np.insert(column, begin, values[name]) for name, column in trace.columns().items()
         }
-        extra = {**trace.provenance.extra, "failed_request": refused.size}
+        extra = {**trace.provenance.extra, "failed_request": failure.size}
         return replace(
             trace,
             **columns,

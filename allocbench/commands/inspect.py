@@ -61,7 +61,7 @@ def run(workload: options.Workload, model: options.Model = None) -> None:
 
 
 def _facts(trace: AnyTrace, found: Contents, max_load: int) -> Table:
-    from allocbench.workloads import modelled
+    from allocbench.workloads import modelled_workspaces
 
     table = plain_table(one_line(trace.name) or "trace", "", "")
     facts = asdict(trace.provenance)
@@ -76,7 +76,7 @@ def _facts(trace: AnyTrace, found: Contents, max_load: int) -> Table:
         table.add_row("private pools", Text(_pools(trace, found)))
     table.add_row("block ids", f"{found.blocks:,}")
     table.add_row("max load", f"{units.size(max_load)} ({max_load:,} bytes)")
-    if marked := modelled.sentence(found.modelled):
+    if marked := modelled_workspaces.sentence(found.modelled):
         table.add_row("modelled", marked)
     if found.marks:
         marks = [f"{trace.labels[i]} {n:,}" for i, n in sorted(found.marks.items())]

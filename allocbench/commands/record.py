@@ -62,7 +62,7 @@ def run(
     """
     from allocbench.null_gpu import launch  # imported late: --help stays fast
     from allocbench.output.traces import beside, check_trace_output, write_trace
-    from allocbench.workloads import modelled, recording
+    from allocbench.workloads import modelled_workspaces, recording
 
     if output == STDOUT:
         raise UsageError("--output -: standard output belongs to the command; name a file")
@@ -74,7 +74,7 @@ def run(
         path = beside(output, name)
         write_trace(trace, path)
         tell_notes([f"{path}: {len(trace):,} events, {trace.provenance.device}"])
-        if marked := modelled.sentence(modelled.modelled(trace)):
+        if marked := modelled_workspaces.sentence(modelled_workspaces.modelled(trace)):
             tell_notes([f"{path}: {marked}"])
     tell_notes(session.notes)
     if not recorded.traces:

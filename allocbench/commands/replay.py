@@ -21,7 +21,7 @@ from allocbench.reports.rows import results
 
 if TYPE_CHECKING:
     from allocbench.replays.runner import Arrays, Row
-    from allocbench.workloads.exporters.replayed import ReplayedTrace
+    from allocbench.workloads.exporters.replayed_trace import ReplayedTrace
 
 EXAMPLES = (
     "allocbench replay gpt2-train --allocator bfc",

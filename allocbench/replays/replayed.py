@@ -14,7 +14,7 @@ from allocbench.allocators.replays import CALL_KINDS
 from allocbench.allocators.spec import parse
 from allocbench.replays.recorded_settings import in_force
 from allocbench.workloads import Trace
-from allocbench.workloads.exporters.replayed import Block, DeviceCall, ReplayedTrace, Segment
+from allocbench.workloads.exporters.replayed_trace import Block, DeviceCall, ReplayedTrace, Segment
 from allocbench.workloads.layout import Layout
 from allocbench.workloads.trace import spans
 

@@ -16,7 +16,7 @@ from allocbench.null_gpu.device import read
 from allocbench.null_gpu.launch import Summary, core, notes
 from allocbench.null_gpu.workspaces import rules
 from allocbench.workloads import read as read_trace
-from allocbench.workloads.modelled import modelled
+from allocbench.workloads.modelled_workspaces import modelled
 from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python
 from tests.null_gpu import seen as seen_on_null
 from tests.null_gpu.core import seen

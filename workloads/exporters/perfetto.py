@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from allocbench.workloads.exporters.pytorch_snapshot import ranges
-from allocbench.workloads.exporters.replayed import ReplayedTrace
+from allocbench.workloads.exporters.replayed_trace import ReplayedTrace
 
 _COUNTERS = ("requested", "allocated", "reserved")
 _STEPS, _PHASES, _FAILURES, _POOLS = 1, 2, 3, 4  # threads

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from allocbench.workloads._native import SMALL_REQUEST
-from allocbench.workloads.exporters.replayed import DeviceCall, ReplayedTrace, Segment
+from allocbench.workloads.exporters.replayed_trace import DeviceCall, ReplayedTrace, Segment
 from allocbench.workloads.pytorch_settings import stored
 from allocbench.workloads.recording_hook import annotation
 from allocbench.workloads.snapshot_format import ANNOTATION, BLOCK, EVENT, FRAME, SEGMENT

@@ -118,18 +118,18 @@ class Start(NamedTuple):
     """What a recording contains in addition to its events.
 
     layout: what was held at the start, None if unknown; its streams and pools are those of the
-    events. releases, uses: in order. told: additions to the provenance. traits: of private pools by
-    index, where they are known.
+    events. releases, uses: in order. notes: additions to the provenance. traits: of private pools
+    by index, where they are known.
     """
 
     layout: Layout | None = None
     releases: Sequence[Release] = ()
-    told: Mapping[str, Any] = {}
+    notes: Mapping[str, Any] = {}
     uses: Sequence[PoolUse] = ()
     traits: Mapping[int, PrivatePool] = {}
 
 
-class Traced(NamedTuple):
+class AddressedTrace(NamedTuple):
     """A trace, and what the events say about its m allocs.
 
     address: uint64 (m,). allocs_before: int64 (n + 1,), how many allocs of the trace come before
@@ -142,16 +142,16 @@ class Traced(NamedTuple):
 
 
 def trace_of(events: AddressedEvents, provenance: Provenance, live: Blocks | None = None) -> Trace:
-    """The trace alone, as `traced` makes it."""
-    return traced(events, provenance, live).trace
+    """The trace alone, as `assemble` makes it."""
+    return assemble(events, provenance, live).trace
 
 
-def traced(
+def assemble(
     events: AddressedEvents,
     provenance: Provenance,
     live: Blocks | None = None,
     laid_out: Callable[[AddressedEvents, Blocks], Start] | None = None,
-) -> Traced:
+) -> AddressedTrace:
     """The trace of n events and of the blocks known to be alive at the end.
 
     A block that was alive at the end and has no event was also alive at the start. Blocks alive at
@@ -206,7 +206,7 @@ def traced(
         provenance=replace(
             provenance,
             live_at_start=count,
-            extra={**provenance.extra, **start.told, **pairs.counts()},
+            extra={**provenance.extra, **start.notes, **pairs.counts()},
         ),
         layout=layout,
         pool=pool[held:] if pools else None,
@@ -214,7 +214,7 @@ def traced(
         **names,
     )
     address = np.concatenate([initial.address, events.address[begun]])
-    return Traced(trace, address, np.append(0, np.cumsum(begun)) + count)
+    return AddressedTrace(trace, address, np.append(0, np.cumsum(begun)) + count)
 
 
 class _Rows(NamedTuple):
@@ -439,8 +439,8 @@ def gaps_of(
 ) -> Gaps:
     """The gaps in n events.
 
-    allocs_before: int64 (n + 1,), as in `Traced`. live: the blocks that lived at the end, all of
-    them in the ranges of `known`.
+    allocs_before: int64 (n + 1,), as in `AddressedTrace`. live: the blocks that lived at the end,
+    all of them in the ranges of `known`.
     """
     is_event = ~events.is_alloc | (events.size > 0)
     order = np.flatnonzero(is_event)

@@ -26,9 +26,9 @@ from allocbench.workloads.coverage import UNSEEN, Coverage
 from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 from allocbench.workloads.importers.addresses import (
     AddressedEvents,
+    assemble,
     gaps_of,
     marks_before,
-    traced,
 )
 from allocbench.workloads.importers.json_elements import elements
 from allocbench.workloads.importers.kineto_start import KinetoStart
@@ -102,14 +102,14 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
     )
     if chosen == _CPU:
         unknown = "its events are those of the CPU, which has no caching allocator"
-        result = traced(events, provenance)
+        result = assemble(events, provenance)
         began = result.trace.provenance.live_at_start
         coverage = Coverage(begins="later" if began else "start", ends="open")
         return Recording(replace(result.trace, coverage=coverage), result.address, unknown=unknown)
     start = KinetoStart(events, np.asarray(memory.allocated)[order], reserved, len(labels))
     if len(start.live.address):
         events = replace(events, labels=(*labels, UNSEEN))
-    result = traced(events, provenance, start.live, start.laid_out())
+    result = assemble(events, provenance, start.live, start.laid_out())
     kept = np.diff(result.allocs_before) > 0
     at_start = np.full(result.trace.provenance.live_at_start, reserved[0])
     gaps = gaps_of(events, result.allocs_before)

@@ -100,7 +100,7 @@ class KinetoStart:
         self.live = Blocks(address, size, zeros, label, size)
 
     def laid_out(self) -> Callable[[AddressedEvents, Blocks], Start] | None:
-        """The function that gives `traced` the layout, or None."""
+        """The function that gives `assemble` the layout, or None."""
         if not len(self._segments):
             return None
         return self._layout

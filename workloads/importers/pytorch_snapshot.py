@@ -29,9 +29,9 @@ from allocbench.workloads.importers.addresses import (
     AddressedEvents,
     Blocks,
     Start,
+    assemble,
     gaps_of,
     marks_before,
-    traced,
 )
 from allocbench.workloads.importers.snapshot_additions import (
     apart,
@@ -41,7 +41,7 @@ from allocbench.workloads.importers.snapshot_additions import (
 )
 from allocbench.workloads.importers.snapshot_forms import as_pickle
 from allocbench.workloads.importers.snapshot_tables import Snapshot
-from allocbench.workloads.recordings import Calls, Coverage, Gaps, Recording, Refused
+from allocbench.workloads.recordings import Calls, Coverage, FailedRequest, Gaps, Recording
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace
 
 _ALLOC = "alloc"
@@ -64,7 +64,7 @@ def read(
     snapshot or contains more than data, for a device that is missing or ambiguous, and for settings
     that cannot be read.
     """
-    return read_recording(file, path, device=device, conf=conf).with_refused()
+    return read_recording(file, path, device=device, conf=conf).with_failure()
 
 
 def read_recording(
@@ -120,9 +120,9 @@ class _Device:
             kind="imported",
             source=path.name,
             device=f"cuda:{self._number}",
-            extra=self._told(),
+            extra=self._notes(),
         )
-        found = traced(events, provenance, self.live, self._start)
+        found = assemble(events, provenance, self.live, self._start)
         times = events.time_ns
         begun = None if times is None else int(times.min(initial=MAX_SIZE))
         trace = with_modules(found.trace, found.address, begun, self._snapshot.tensors)
@@ -136,7 +136,7 @@ class _Device:
             tells_settings=self._snapshot.tells_settings,
             unknown=self.unknown,
             gaps=gaps,
-            refused=self._refused,
+            failure=self._failure,
         )
 
     def _requests(self) -> AddressedEvents:
@@ -275,16 +275,16 @@ class _Device:
             layout = starts.layout_of(before, calls, settings, events, initial)
         except starts.UnknownLayoutError as error:
             self.unknown = str(error)
-            told = {"layout": f"unknown: {error}"} if recorded else {}
-            return Start(told=told, uses=uses, traits=traits)
+            notes = {"layout": f"unknown: {error}"} if recorded else {}
+            return Start(notes=notes, uses=uses, traits=traits)
         trims = starts.trims_of(calls, events, layout, settings)
         held = layout if len(before) else None
-        return Start(held, trims.releases, trims.told(), uses, traits)
+        return Start(held, trims.releases, trims.notes(), uses, traits)
 
-    def _told(self) -> dict[str, Any]:
+    def _notes(self) -> dict[str, Any]:
         """What the provenance says about the snapshot."""
         settings = self._settings
-        told = {
+        notes = {
             "format": "PyTorch memory snapshot",
             "sizes": "requested",
             "conf": settings.conf,
@@ -293,7 +293,7 @@ class _Device:
             "other_events": self._others(),
             "after_oom": self._after_failure(),
         }
-        return {key: value for key, value in told.items() if value}
+        return {key: value for key, value in notes.items() if value}
 
     def _others(self) -> dict[str, int]:
         """How many events of each other action there are, in order of their names."""
@@ -319,7 +319,7 @@ class _Device:
         }
 
     @cached_property
-    def _refused(self) -> Refused | None:
+    def _failure(self) -> FailedRequest | None:
         """The last request, if it failed."""
         last = self._last_failure
         if last is None or np.any(self._is(_ALLOC)[last:]):
@@ -327,7 +327,7 @@ class _Device:
         free = int(self._events["addr"][last])
         names = self._snapshot.stacks.names(self._events["frames"][last : last + 1])
         labels = self._snapshot.stacks.labels
-        return Refused(
+        return FailedRequest(
             size=int(self._events["size"][last]),
             later=int(np.count_nonzero(self._is_request[last:])),
             names={name: labels[number[0]] for name, number in names.items()},
@@ -343,18 +343,18 @@ class _Device:
 
     def _coverage(self, trace: Trace, gaps: Gaps) -> Coverage:
         """Which part of the program the events are."""
-        at_start, refused = trace.provenance.live_at_start, self._refused
+        at_start, failure = trace.provenance.live_at_start, self._failure
         reserved = sum(segment.size for segment in self.segments)
         held = max(0, reserved - self._grown())
         return Coverage(
             begins="later" if held or at_start else "start",
-            ends="failure" if refused else "open",
+            ends="failure" if failure else "open",
             events=bool(self._is_request.any()),
             held=held,
             live=int(trace.size[:at_start].sum()),
-            reserved=reserved - (refused.reserved_later if refused else 0),
-            request=refused.size if refused else 0,
-            device_free=refused.device_free if refused else None,
+            reserved=reserved - (failure.reserved_later if failure else 0),
+            request=failure.size if failure else 0,
+            device_free=failure.device_free if failure else None,
             allocs_missing=gaps.allocs,
             frees_missing=gaps.frees + self.frees_left_out,
             contradiction=self.unknown if self.segments or self.calls else "",

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import AddressedEvents, PoolUse
 from allocbench.workloads.importers.labels import marks_of
-from allocbench.workloads.modelled import marked
+from allocbench.workloads.modelled_workspaces import marked
 from allocbench.workloads.recording_hook import POOL_EVENT, UNKNOWN_POOL
 from allocbench.workloads.trace import Trace, spans
 from allocbench.workloads.vocabulary import MAX_SIZE, POOL_EVENTS, POOL_TRAITS, PrivatePool
@@ -35,9 +35,9 @@ _EVENT = re.compile(rf"{re.escape(POOL_EVENT)} (\w+) (\d{{1,18}}\.\d{{1,18}})((?
 _UNKNOWN_POOL = ".".join(map(str, UNKNOWN_POOL))
 Named: TypeAlias = tuple[int, str]
 """When an annotated range begins, in ns, and its name."""
-Told: TypeAlias = tuple[str, str]
+Owner: TypeAlias = tuple[str, str]
 """The path of a module, and a kind."""
-Tensors: TypeAlias = list[tuple[int, dict[str, Told]]]
+Tensors: TypeAlias = list[tuple[int, dict[str, Owner]]]
 """When in ns, and tensors by address, which is a text: nobody can choose its hash."""
 
 # --- workspaces
@@ -154,7 +154,7 @@ def with_modules(
 
 def _owned(
     trace: Trace, address: NDArray[np.uint64], begun: int | None, tensors: Tensors
-) -> Iterable[tuple[NDArray[np.intp], Told]]:
+) -> Iterable[tuple[NDArray[np.intp], Owner]]:
     """The events of the allocs of each module's tensors, with the module and the kind."""
     if trace.time_ns is None or begun is None:
         return
@@ -162,7 +162,7 @@ def _owned(
     order = np.lexsort((allocs, address))  # blocks at one address live one after the other
     places, begins, last = address[order], allocs[order], ends[order]
     in_order = sorted(tensors, key=itemgetter(0))
-    for _, run in groupby(in_order, key=lambda told: id(told[1])):
+    for _, run in groupby(in_order, key=lambda held: id(held[1])):
         times, (by_address, *_) = zip(*run, strict=True)
         since = np.maximum(0, np.array(times) - begun)
         events = np.searchsorted(trace.time_ns, since, side="right").tolist()
@@ -182,9 +182,9 @@ def _owned(
                 event = events[bisect_right(events, begins[block])]
                 if event <= last[block]:
                     found.append((event, order[block], number))
-        for _, told in groupby(sorted(found), key=itemgetter(0)):
-            blocks = defaultdict[Told, list[int]](list)
-            for _, block, number in told:
+        for _, same in groupby(sorted(found), key=itemgetter(0)):
+            blocks = defaultdict[Owner, list[int]](list)
+            for _, block, number in same:
                 blocks[names[number]].append(block)
             for owner, numbers in blocks.items():
                 yield allocs[numbers], owner
@@ -211,7 +211,7 @@ def _read(stored: Any) -> Tensors:
     return lists
 
 
-def _one(address: int, path: str, kind: str) -> tuple[str, Told]:
+def _one(address: int, path: str, kind: str) -> tuple[str, Owner]:
     if type(address) is not int or not 0 <= address <= MAX_SIZE:
         raise ValueError
     if type(path) is not str or type(kind) is not str:

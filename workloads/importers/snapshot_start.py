@@ -406,7 +406,7 @@ class Trims(NamedTuple):
     likely: int  # empty_cache, or a retry after a refusal: memory was obtained right afterwards
     partial: int  # left to the allocator
 
-    def told(self) -> dict[str, int]:
+    def notes(self) -> dict[str, int]:
         """The counts above 0, for the provenance."""
         names = {
             "trims": self.certain,
