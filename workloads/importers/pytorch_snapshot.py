@@ -39,7 +39,6 @@ from allocbench.workloads.importers.snapshot_additions import (
     pool_uses,
     with_modules,
 )
-from allocbench.workloads.importers.snapshot_forms import as_pickle
 from allocbench.workloads.importers.snapshot_tables import Snapshot
 from allocbench.workloads.recordings import Calls, Coverage, FailedRequest, Gaps, Recording
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace
@@ -71,7 +70,7 @@ def read_recording(
     file: BinaryIO, path: Path, *, device: str | int | None = None, conf: str | int = ""
 ) -> Recording:
     """Read the trace and what the recorded allocator did; raises as `read` does."""
-    snapshot = Snapshot(as_pickle(file))
+    snapshot = Snapshot(file)
     return _Device(snapshot, snapshot.choose(device), str(conf)).recording(path)
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from allocbench.workloads._native import Pickle, Rows
 from allocbench.workloads.importers.labels import Frame, names_of
 from allocbench.workloads.importers.pickles import load
+from allocbench.workloads.importers.snapshot_forms import as_pickle
 from allocbench.workloads.pytorch_settings import WITHOUT_POOLS, RecordedSettings, read_settings
 from allocbench.workloads.snapshot_format import (
     ANNOTATION,
@@ -142,7 +143,7 @@ class Snapshot:
 
     def __init__(self, file: BinaryIO) -> None:
         """Read an open file; raises TraceError if it is not a memory snapshot."""
-        self._pickle = load(file, FORMS)
+        self._pickle = load(as_pickle(file), FORMS)
         data = self._pickle.data
         if isinstance(data, list | Rows):  # what torch.cuda.memory_snapshot() returns
             data = {"segments": data}
