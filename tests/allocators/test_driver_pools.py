@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import json
+import random
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from allocbench.replays.runner import LargeRunner, counted, fresh
 from allocbench.workloads import ALLOC, FREE, catalog
 from tests.conftest import GIB, MIB
 from tests.null_gpu import ROOT
+from tests.oracle import Watched
 from tests.traces import make
 
 MEASURED = ROOT / "benchmarks/results/gpu/nvidia-h100-80gb-hbm3-5fa02ba3"
@@ -204,6 +206,32 @@ def test_refusals_can_be_injected() -> None:
         allocator.allocate(1)
     allocator.allocate(1)
     allocator.check()
+
+
+SPECS = ("cuda_async", "per_stream:of=cuda_async", "check:of=limit:bytes=200MiB,of=cuda_async")
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize(
+    "device", ["sim:1GiB", "sim:150MiB", "sim:1GiB,fail_rate=0.3,addresses=up"]
+)
+def test_random_calls_keep_blocks_apart_and_lose_nothing(spec: str, device: str) -> None:
+    opened = allocators.make_device(device)
+    watched = Watched(allocators.make(spec, opened))
+    rng = random.Random(f"{spec} {device}")
+    for _ in range(400):
+        draw = rng.random()
+        if draw < 0.55:
+            watched.allocate(int(2 ** rng.uniform(0, 26)), rng.randrange(3))
+        elif draw < 0.95 and watched.live:
+            watched.free(rng.choice(watched.live), rng.randrange(3))
+        elif draw > 0.97:
+            watched.trim()
+        assert watched.allocator.stats().reserved == opened.reserved
+    assert len(watched.live) > 5
+    watched.free_all()
+    watched.trim()
+    assert opened.reserved == 0
 
 
 # -- pages of segments
