@@ -141,8 +141,8 @@ FORMATS = (
     ),
     Format(
         "request log",
-        "requests to an LLM server, which is simulated: CSV of Azure, BurstGPT; JSON of Mooncake,"
-        " Qwen-Bailian",
+        "requests to an LLM server, which is simulated: CSV with times, prompt and answer tokens;"
+        " JSON of Mooncake, Qwen-Bailian, vLLM's benchmark",
         "serving.logs:is_log",
         "serving:read_log",
         options={option.name: option.help for option in LOG_OPTIONS},
@@ -212,6 +212,13 @@ OTHERS = (
         rb"\s*BufferAssignment:",
         "it has the buffers of one program and their offsets, but not when they are live",
         "dump the module, too: XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_text'",
+    ),
+    Other(
+        "a file of conversations (ShareGPT)",
+        rb"(?s)\s*\[\s*\{.{0,4000}?\"conversations\"\s*:",
+        "it has texts, and no numbers of tokens",
+        "count them with the tokenizer of the model, and write a CSV with the columns"
+        " timestamp,prompt_tokens,completion_tokens",
     ),
     Other(
         "RMM's debug log",

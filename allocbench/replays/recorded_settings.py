@@ -92,8 +92,8 @@ def takes_over(text: str, trace: AnyTrace, device: str) -> bool | None:
 def told(name: str, trace: AnyTrace, specs: Sequence[str], device: str) -> list[str]:
     """Notes on what a recording decides about the allocators of the specs."""
     lines = []
-    if cut := trace.provenance.extra.get("cut"):
-        lines.append(f"{name}: {one_line(str(cut))}")
+    if note := trace.provenance.extra.get("note"):
+        lines.append(f"{name}: {one_line(str(note))}")
     changed = {spec: in_force(spec, trace) for spec in specs}
     for spec, actual in changed.items():
         if actual != spec:

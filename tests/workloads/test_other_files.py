@@ -60,6 +60,9 @@ SAMPLES = {
         b"\n\4\b\1\x10\2\n\4\b\3\x10\4\x12\x08\n\1\1\x12\3\1\x80\1"
     ],
     "a buffer assignment of XLA": [b"BufferAssignment:\nallocation 0: size 4194304\n"],
+    "a file of conversations (ShareGPT)": [
+        b'[{"id": "a", "conversations": [{"from": "human", "value": "hi"}]}]'
+    ],
     "RMM's debug log": [b"[ 53472][15:47:02:841961][info  ] ----- RMM LOG BEGIN -----\n"],
     "a log of nvidia-smi": [b"timestamp, memory.used [MiB]\n2024/01/01 10:00:00.000, 1024 MiB\n"],
     "memory_record.csv of the Ascend profiler": [

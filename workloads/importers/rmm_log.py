@@ -84,7 +84,7 @@ def read(file: BinaryIO, path: Path) -> Trace:
         if log.events.address[-1] == NOWHERE:
             extra["failed_request"] = int(log.events.size[-1])
     if log.cut:
-        extra["cut"] = "the last line, which is incomplete, is left out"
+        extra["note"] = "the last line, which is incomplete, is left out"
     provenance = Provenance(name=path.stem, kind="imported", source=path.name, extra=extra)
     trace = trace_of(log.events, provenance)
     return replace(trace, coverage=imported(trace.provenance))

@@ -60,7 +60,8 @@ def _serve(events: Events, asked: Requests, values: dict[str, Any]) -> Mapping[s
     """Serve requests with the given values of the model's and server's options."""
     model = models.model_of(values)
     counts = server.serve(events, model, server.Settings(**values), asked)
-    return {"model": asdict(model), "served": asdict(counts)}
+    told = {"model": asdict(model), "served": asdict(counts)}
+    return told | ({"note": asked.rule} if asked.rule else {})
 
 
 def _server(name: str, summary: str, source: str, **defaults: Value) -> Generator:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request logs of real services. The format is detected from the first line.
 
+A CSV of another program is read if its columns can be recognized by what they mean: `_MEANINGS`.
+
 CSV may have any form of `csv_dialect`, and its columns are found by name, in upper or lower case.
 
 Azure (2023, 2024), CSV: TIMESTAMP,ContextTokens,GeneratedTokens; the timestamp is a date and time.
@@ -21,8 +23,8 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import BinaryIO, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -50,6 +52,21 @@ _TIME = (
 )
 _ZONE = r"(Z|[+-][0-9]{2}:[0-9]{2})$"
 _OFFSET = r"(?P<sign>[+-])(?P<hours>[0-9]{2}):(?P<minutes>[0-9]{2})$"
+_MEANINGS = {
+    "arrival": "timestamp arrivedat arrivaltime arrivaltimestamp arrivaltimes arrivaltimems time"
+    " timems requesttime requesttimestamp created createdat starttime",
+    "prompt tokens": "prompttokens numprompttokens prompttoken promptlen promptlength promptsize"
+    " inputtokens numinputtokens inputlen inputlength inputtokencount contexttokens requesttokens"
+    " numprefilltokens prefilltokens",
+    "answer tokens": "completiontokens numcompletiontokens outputtokens numoutputtokens outputlen"
+    " outputlength outputtokencount generatedtokens generationtokens responsetokens"
+    " numdecodetokens decodetokens tokensize",
+}
+"""Names of columns by what they mean, in lower case and without other signs than letters."""
+_MILLISECONDS = 1e11
+"""Times from here on are milliseconds since 1970."""
+_BENCHMARK = re.compile(rb'\s*\{.{0,60000}"input_lens": ?\[.{0,60000}"output_lens": ?\[', re.S)
+_MOST_BENCHMARK = 1 << 28  # bytes
 _AZURE = {"TIMESTAMP": _TIME, "ContextTokens": _COUNT, "GeneratedTokens": _COUNT}
 _BURST = {"Timestamp": _NUMBER, "Request tokens": _COUNT, "Response tokens": _COUNT}
 """Columns of a log, with a pattern of their values and what it stands for."""
@@ -92,12 +109,29 @@ def _reader(head: bytes) -> Callable[[BinaryIO], Requests] | None:
         return _read_azure
     if header(line, _have(_BURST))[1]:
         return _read_burstgpt
+    if not line.startswith(("{", "[")) and header(line, _means_requests)[1]:
+        return _read_by_meaning
+    if _BENCHMARK.match(head):
+        return _read_benchmark
     return _read_json if _is_json(head) else None
 
 
 def _have(columns: _Columns) -> Callable[[Sequence[str]], bool]:
     """Whether names in lower case contain each of the columns once."""
     return lambda names: all(names.count(name.lower()) == 1 for name in columns)
+
+
+def _meanings(names: Sequence[str]) -> dict[str, list[str]]:
+    """The columns of a CSV that can have each meaning."""
+    plain = {name: re.sub("[^a-z]", "", name.lower()) for name in names}
+    return {
+        meaning: [name for name in names if plain[name] in known.split()]
+        for meaning, known in _MEANINGS.items()
+    }
+
+
+def _means_requests(names: Sequence[str]) -> bool:
+    return all(_meanings(names).values())
 
 
 def _is_json(head: bytes) -> bool:
@@ -115,18 +149,88 @@ def _is_json(head: bytes) -> bool:
 
 def _read_azure(file: BinaryIO) -> Requests:
     when, prompt, output = _columns(file, _AZURE)
+    return _requests(_instants(file, when, _AZURE), _counts(prompt), _counts(output))
+
+
+def _read_by_meaning(file: BinaryIO) -> Requests:
+    """A CSV whose columns are recognized by what they mean; raises TraceError for a choice."""
+    head = file.read(1 << 16)
+    delimiter, names = header(first_line(head), _means_requests)
+    meant = _meanings(names or ())
+    for meaning, columns in meant.items():
+        if len(columns) > 1:
+            raise TraceError(
+                f"its columns {' and '.join(columns)} may both be the {meaning}: leave one of them"
+            )
+    arrival, prompt, output = (columns[0] for columns in meant.values())
+    rows = head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n").split(b"\n")[1:2]
+    first = rows[0].decode("utf-8", "replace").split(delimiter) if rows else []
+    place = (names or ()).index(arrival)
+    is_date = re.match(r'[\s"]*[0-9]{4}-', first[place]) if place < len(first) else None
+    wanted = {arrival: _TIME if is_date else _NUMBER, prompt: _COUNT, output: _COUNT}
+    file.seek(0)
+    when, prompts, outputs = _columns(file, wanted)
+    if is_date:
+        seconds, unit = _instants(file, when, wanted), "a date and time"
+    else:
+        seconds, unit = when.cast(pa.float64()).to_numpy(), "in seconds"
+        if arrival.endswith(("ms", "ms)", "millis")) or seconds[0] >= _MILLISECONDS:
+            seconds, unit = seconds / 1000, "in milliseconds"
+    rule = (
+        f"arrival from the column {arrival} ({unit}), prompt tokens from {prompt}, answer tokens"
+        f" from {output}"
+    )
+    return replace(_requests(seconds, _counts(prompts), _counts(outputs)), rule=rule)
+
+
+def _read_benchmark(file: BinaryIO) -> Requests:
+    """The results of vLLM's serving benchmark, which have the tokens of each request."""
+    data = file.read(_MOST_BENCHMARK + 1)
+    if len(data) > _MOST_BENCHMARK:
+        raise TraceError(f"is a benchmark's result of more than {_MOST_BENCHMARK:,} bytes")
+    result: Any = json.loads(data)
+    prompt, output, starts = (result.get(name) for name in _BENCHMARK_LISTS)
+    if not (isinstance(prompt, list) and isinstance(output, list) and len(prompt) == len(output)):
+        raise TraceError("its input_lens and output_lens are not two lists of equal length")
+    for name, tokens in zip(_BENCHMARK_LISTS[:2], (prompt, output), strict=True):
+        if not all(type(count) is int and 0 <= count <= MOST_TOKENS for count in tokens):
+            raise TraceError(
+                f"{name} has a value that is not a whole number from 0 to {MOST_TOKENS:,}"
+            )
+    timed = (
+        isinstance(starts, list)
+        and len(starts) == len(prompt)
+        and all(type(start) in (int, float) and 0 <= start < 1e15 for start in starts)
+    )
+    rule = "arrival from start_times" if timed else "no times of arrival: all arrive at once"
+    return replace(
+        _requests(
+            np.array(starts if timed else [0] * len(prompt), np.float64),
+            np.array(prompt, np.int64),
+            np.array(output, np.int64),
+        ),
+        rule=f"{rule}; tokens from input_lens and output_lens",
+    )
+
+
+_BENCHMARK_LISTS = ("input_lens", "output_lens", "start_times")
+
+
+def _instants(file: BinaryIO, when: pa.StringArray, columns: _Columns) -> NDArray[np.float64]:
+    """Seconds since 1970 of dates with a time and maybe a zone."""
     local = pc.replace_substring_regex(when, _ZONE, "")
     try:
         instants = local.cast(pa.timestamp("ns"))
     except pa.ArrowInvalid:
-        _refuse_first(file, _AZURE)
+        _refuse_first(file, columns)
         raise
-    seconds = instants.cast(pa.int64()).to_numpy() / 1e9
+    seconds: NDArray[np.float64] = instants.cast(pa.int64()).to_numpy() / 1e9
     offset = pc.extract_regex(when, _OFFSET)
     sign, hours, minutes = (pc.fill_null(part, "0") for part in offset.flatten())
     ahead = hours.cast(pa.int64()).to_numpy() * 3600 + minutes.cast(pa.int64()).to_numpy() * 60
     is_behind = pc.equal(sign, "-").to_numpy(zero_copy_only=False)
-    return _requests(seconds - np.where(is_behind, -ahead, ahead), _counts(prompt), _counts(output))
+    seconds -= np.where(is_behind, -ahead, ahead)
+    return seconds
 
 
 def _read_burstgpt(file: BinaryIO) -> Requests:
@@ -144,7 +248,7 @@ def _read_json(file: BinaryIO) -> Requests:
             continue
         try:
             row = json.loads(line)
-            values = [row[name] for name in _JSON]
+            values = [_without_fraction(row[name]) for name in _JSON]
             ids = row.get("hash_ids", [])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             what = f"no '{error.args[0]}'" if isinstance(error, KeyError) else "not a JSON object"
@@ -167,6 +271,11 @@ def _read_json(file: BinaryIO) -> Requests:
         raise TraceError("holds no requests")
     when, prompt, output = (np.array(column) for column in zip(*rows, strict=True))
     return _requests(when / kind.per_second, prompt, output, prefix, kind.tokens_per_id)
+
+
+def _without_fraction(value: Any) -> Any:
+    """A number such as 3.0 as a whole number."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _columns(file: BinaryIO, columns: _Columns) -> list[pa.StringArray]:

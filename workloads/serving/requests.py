@@ -26,6 +26,7 @@ class Requests:
     prefix: for each request, the ids of its prompt's blocks of `tokens_per_id` tokens, from the
         first; requests whose ids begin with the same values have a common prefix. None if unknown.
     skipped: requests of a log without prompt or output tokens.
+    rule: how the columns of a log were recognized, if their names are not those of a known log.
     """
 
     arrival: NDArray[np.float64]
@@ -34,6 +35,7 @@ class Requests:
     prefix: Sequence[Sequence[int]] | None = None
     tokens_per_id: int = PREFIX_TOKENS
     skipped: int = 0
+    rule: str = ""
 
     def __len__(self) -> int:
         return len(self.arrival)

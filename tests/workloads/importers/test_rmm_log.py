@@ -155,13 +155,13 @@ def test_a_last_line_that_ends_in_the_middle_is_left_out(header: str, quote: str
     for length in range(1, len(last) - 2):
         Path("log.txt").write_text(header + rows_before + last[:length])
         trace = read("log.txt")
-        assert (trace.max_load, "cut" in trace.provenance.extra) == (100, True)
+        assert (trace.max_load, "note" in trace.provenance.extra) == (100, True)
         Path("log.txt").write_text(header + rows_before + last[:length] + "\n")
         line = 2 + bool(header)
         assert f"line {line}: " in message_of(lambda: read("log.txt"))
     Path("log.txt").write_text(header + rows_before + last)
     trace = read("log.txt")
-    assert (trace.max_load, "cut" in trace.provenance.extra) == (150, False)
+    assert (trace.max_load, "note" in trace.provenance.extra) == (150, False)
     Path("log.txt").write_text(header + rows_before + last[:20])
     note = "note: log: the last line, which is incomplete, is left out\n"
     assert run(f"compare log.txt {QUICK}").stderr == note

@@ -181,6 +181,76 @@ def test_burstgpt_columns_are_found_by_name() -> None:
     assert (later.arrival.tolist(), later.prompt.tolist()) == ([0, 1], [472, 1087])
 
 
+@pytest.mark.parametrize(
+    ("text", "arrival", "rule"),
+    [
+        (
+            ",arrived_at,num_prefill_tokens,num_decode_tokens,pd_ratio\n0,2.0,374,44,8.5\n1,2.5,396,109,3.6\n",
+            *(0.5, "arrived_at (in seconds), prompt tokens from num_prefill_tokens, answer"),
+        ),
+        (
+            "timestamp,prompt_tokens,completion_tokens\n1700000000.0,374,44\n1700000000.5,396,109\n",
+            *(0.5, "timestamp (in seconds)"),
+        ),
+        (
+            "timestamp,prompt_tokens,completion_tokens\n1700000000000,374,44\n1700000000500,396,109\n",
+            *(0.5, "timestamp (in milliseconds)"),
+        ),
+        (
+            "id;Arrival Time (ms);Input Tokens;Output Tokens\na;1000;374;44\nb;1500;396;109\n",
+            *(0.5, "arrival time (ms) (in milliseconds)"),
+        ),
+        (
+            "request_id,request_type,application_id,arrival_timestamp,batch_size,prompt_size,token_size\n"
+            "0,2,0,0.0,1,374,44\n1,2,0,0.5,1,396,109\n",
+            *(0.5, "prompt tokens from prompt_size, answer tokens from token_size"),
+        ),
+        (
+            'created_at,model,input_tokens,output_tokens\n"2024-03-01 10:00:00.5+00:00",m,374,44\n'
+            '"2024-03-01T11:00:01.0+01:00",m,396,109\n',
+            *(0.5, "created_at (a date and time)"),
+        ),
+        (
+            '{"date": "x", "input_lens": [374, 396], "output_lens": [44, 109], "ttfts": [0.1]}',
+            *(0, "no times of arrival: all arrive at once"),
+        ),
+        (
+            '{"input_lens": [374, 396], "output_lens": [44, 109], "start_times": [7.0, 7.5]}',
+            *(0.5, "arrival from start_times"),
+        ),
+    ],
+)
+def test_columns_are_recognized_by_their_meaning(text: str, arrival: float, rule: str) -> None:
+    found = log(text)
+    assert found.arrival.tolist() == [0, arrival]
+    assert (found.prompt.tolist(), found.output.tolist()) == ([374, 396], [44, 109])
+    assert rule in found.rule
+    Path("log").write_text(text)
+    trace = read(Path("log"), model="llama-3-8b")
+    assert trace.provenance.extra["note"] == found.rule
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (
+            "time,timestamp,input_tokens,output_tokens\n1,1,2,3\n",
+            "its columns time and timestamp may both be the arrival: leave one of them",
+        ),
+        ("time,input_tokens,output_tokens\n1,2\n", "line 2: 2 fields, not 3"),
+        ("time,input_tokens,output_tokens\nnoon,2,3\n", "line 2: time 'noon' is not a number"),
+        ("time,input_tokens,output_tokens\n", "holds no requests"),
+        ('{"input_lens": [1], "output_lens": [1, 2]}', "are not two lists of equal length"),
+        ('{"input_lens": [1], "output_lens": ["a"]}', "output_lens has a value that is not"),
+        ('{"input_lens": [1], "output_lens": [1]', "Expecting"),
+    ],
+)
+def test_columns_that_cannot_be_read(tmp_path: Path, text: str, told: str) -> None:
+    path = tmp_path / "log"
+    path.write_text(text)
+    assert told in message_of(lambda: read(path))
+
+
 def test_mooncake() -> None:
     result = log(MOONCAKE)
     assert (result.arrival.tolist(), result.prompt.tolist()) == ([0, 27.5], [1100, 520])
@@ -190,6 +260,11 @@ def test_mooncake() -> None:
     long += ", ".join("1234567" for _ in range(20_000)) + "]}\n"
     assert logs.is_log(long.encode()[: 1 << 16])
     assert len(log(long)) == 1
+
+
+def test_whole_numbers_may_have_a_fraction_of_zeros() -> None:
+    found = log(MOONCAKE.replace("27500", "27500.0"))
+    assert found.arrival.tolist() == [0, 27.5]
 
 
 def test_bailian() -> None:
