@@ -270,7 +270,7 @@ inline Plan plan_toy(std::span<Lifetime const> lifetimes, Size alignment) {
 """
     )
     listed = "allocators/native/planners/planners.cpp"
-    insert(tmp_path, listed, '"planners/no_reuse.hpp"\n', '#include "planners/toy.hpp"\n')
+    insert(tmp_path, listed, '"planners/greedy.hpp"\n', '#include "planners/toy.hpp"\n')
     entry = '    {"toy", "leaves gaps", "a test", bounded<plan_toy>},\n'
     insert(tmp_path, listed, "kPlanners[] = {\n", entry)
     program = tmp_path / "main.cpp"

@@ -12,9 +12,8 @@
 #include "core/errors.hpp"
 #include "planners/arena_planner.hpp"
 #include "planners/graph_plan.hpp"
-#include "planners/load.hpp"
+#include "planners/plan.hpp"
 #include "planners/planners.hpp"
-#include "planners/simple_memory_arena.hpp"
 
 namespace allocbench {
 namespace {

@@ -7,9 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "planners/boxes.hpp"
 #include "planners/plan.hpp"
-#include "planners/scaled_boxes.hpp"
-#include "planners/sections.hpp"
 
 namespace allocbench {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "planners/load.hpp"
+#include "planners/plan.hpp"
 
 namespace allocbench {
 namespace {

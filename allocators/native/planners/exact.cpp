@@ -4,19 +4,105 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
 #include <utility>
 #include <vector>
 
-#include "planners/fast_plan.hpp"
-#include "planners/load.hpp"
 #include "planners/piece_search.hpp"
-#include "planners/pieces.hpp"
+#include "planners/plan.hpp"
 
 namespace allocbench {
 namespace {
 
 constexpr double kSecondsBetweenReports = 0.1;
 constexpr std::size_t kExactBlocks = 1024;  // of a stretch that is cut without any loss
+constexpr int kDeepest = 64;  // levels of cuts, to limit the time for deeply nested lifetimes
+
+// Blocks that share no instant with other pieces. They may take any offset from `base` up.
+struct Piece {
+  std::vector<std::uint32_t> blocks;
+  Size base;
+};
+
+struct Pieces {
+  std::vector<Piece> pieces;
+  std::vector<Size> offsets;  // one per lifetime; only those of settled blocks are valid
+  Size height = 0;            // of the settled blocks
+  bool lossless = true;  // the lowest plan that keeps the settled blocks is the lowest of all plans
+};
+
+// Cuts time where no block is alive. In each stretch between cuts, a block that is alive together
+// with all others, such as the weights of a model, is settled: it goes to the bottom, where it can
+// change places with the blocks below it in any plan. The others are cut further. The exchange
+// costs nothing if the size of the settled block is a multiple of the alignment. In stretches of
+// more than `exact_blocks` blocks, others are settled too, which can cost less than `alignment`
+// bytes.
+class Cutter {
+ public:
+  Cutter(std::span<Lifetime const> lifetimes, Size alignment, std::size_t exact_blocks)
+      : lifetimes_(lifetimes), alignment_(alignment), exact_blocks_(exact_blocks) {
+    result_.offsets.resize(lifetimes.size());
+  }
+
+  Pieces run() {
+    std::vector<std::uint32_t> order(lifetimes_.size());
+    std::iota(order.begin(), order.end(), 0u);
+    std::ranges::stable_sort(order, {}, [&](auto block) { return lifetimes_[block].first; });
+    cut_time(order, 0, 0);
+    return std::move(result_);
+  }
+
+ private:
+  // `blocks`: in the order of their begin.
+  void cut_time(std::vector<std::uint32_t> const& blocks, Size base, int depth) {
+    std::vector<std::uint32_t> stretch;
+    std::uint32_t end = 0;
+    for (std::uint32_t const block : blocks) {
+      if (!stretch.empty() && lifetimes_[block].first >= end)
+        settle(std::exchange(stretch, {}), base, depth);
+      end = std::max(end, lifetimes_[block].last);
+      stretch.push_back(block);
+    }
+    if (!stretch.empty()) settle(std::move(stretch), base, depth);
+  }
+
+  void settle(std::vector<std::uint32_t> blocks, Size base, int depth) {
+    std::uint32_t first_end = kForever, last_begin = 0;
+    for (std::uint32_t const block : blocks) {
+      first_end = std::min(first_end, lifetimes_[block].last);
+      last_begin = std::max(last_begin, lifetimes_[block].first);
+    }
+    bool const exact = blocks.size() <= exact_blocks_;
+    auto const settled = std::ranges::stable_partition(blocks, [&](auto block) {
+      auto const& [size, first, last] = lifetimes_[block];
+      bool const spans = first < first_end && last > last_begin;
+      return !spans || (exact && rounding(block) != 0);
+    });
+    if (settled.empty() || depth == kDeepest) {
+      result_.pieces.push_back({std::move(blocks), base});
+      return;
+    }
+    std::ranges::stable_sort(settled, {}, [&](auto block) { return rounding(block); });
+    for (std::uint32_t const block : settled) {
+      result_.lossless = result_.lossless && rounding(block) == 0;
+      result_.offsets[block] = base;
+      result_.height = std::max(result_.height, base + lifetimes_[block].size);
+      base += round_up(lifetimes_[block].size, alignment_);
+    }
+    blocks.erase(settled.begin(), settled.end());
+    cut_time(blocks, base, depth + 1);
+  }
+
+  Size rounding(std::uint32_t block) const {
+    Size const size = lifetimes_[block].size;
+    return round_up(size, alignment_) - size;
+  }
+
+  std::span<Lifetime const> lifetimes_;
+  Size alignment_;
+  std::size_t exact_blocks_;
+  Pieces result_;
+};
 
 // The best plan so far, and the time that it has taken.
 class Search {
@@ -36,11 +122,11 @@ class Search {
 
  private:
   void search() {
-    Pieces pieces = cut(lifetimes_, alignment_, kExactBlocks);
+    Pieces pieces = Cutter(lifetimes_, alignment_, kExactBlocks).run();
     for (Piece& piece : pieces.pieces) {
       bool const whole = piece.blocks.size() == lifetimes_.size();
-      searches_.emplace_back(std::move(piece), lifetimes_, alignment_, whole ? &best_ : nullptr,
-                             stop_);
+      searches_.emplace_back(std::move(piece.blocks), piece.base, lifetimes_, alignment_,
+                             whole ? &best_ : nullptr, stop_);
       if (stop_()) return;
     }
     update(pieces);

@@ -3,10 +3,12 @@
 #include "planners/graph_plan.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <span>
 #include <unordered_set>
 
+#include "core/errors.hpp"
 #include "planners/planners.hpp"
 
 namespace allocbench {
@@ -177,6 +179,24 @@ std::vector<int> order_for(std::string_view planner, Graph const& graph, Lifetim
 }
 
 }  // namespace
+
+void check(Graph const& graph) {
+  auto const check_all = [&](std::vector<int> const& tensors, bool optional) {
+    for (int tensor : tensors)
+      if (tensor >= std::ssize(graph.tensors) ||
+          tensor < (optional ? kOptionalTensor : kOptionalTensor + 1))
+        throw SpecError("arena planner: tensor " + std::to_string(tensor) +
+                        " does not exist; the graph has " + std::to_string(graph.tensors.size()));
+  };
+  check_all(graph.inputs, true);
+  check_all(graph.outputs, false);
+  check_all(graph.variables, true);
+  for (Operator const& op : graph.operators) {
+    check_all(op.inputs, true);
+    check_all(op.outputs, false);
+    check_all(op.temporaries, false);
+  }
+}
 
 GraphPlan plan_graph(std::string_view planner, Graph const& graph, GraphOptions const& options,
                      SearchBudget const& budget) {

@@ -8,10 +8,9 @@
 //
 // In-place operators: the first output uses the memory of an input, that is, of the input's owner,
 // which then lives until the last reader of any tensor that uses its memory:
-//   ADD, SUB, MUL, DIV (input 0, or else input 1), SOFTMAX, DYNAMIC_UPDATE_SLICE (input 0), if
-//   input
-//     and output have the same size of more than 4 bytes and neither the input nor its owner has
-//     another reader;
+//   ADD, SUB, MUL, DIV (input 0, or else input 1), SOFTMAX, DYNAMIC_UPDATE_SLICE (input 0), if the
+//     sizes of input and output are equal and above 4 bytes, and if neither the input nor its owner
+//     has another reader;
 //   RESHAPE, SQUEEZE, EXPAND_DIMS, BITCAST (input 0), always, because they change no bytes.
 // The input must not be a graph input, the output must not be a graph output, and both must be in
 // the arena.
@@ -21,13 +20,44 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/types.hpp"
 #include "planners/exact.hpp"
-#include "planners/graph.hpp"
 
 namespace allocbench {
+
+constexpr int kOptionalTensor = -1;  // stands for an optional tensor that an operator does not use
+
+enum class Placement {
+  kArena,       // in the arena, while the tensor is alive
+  kPersistent,  // in the persistent arena, for the whole run
+  kDynamic,     // in no arena: allocated while the graph runs
+  kNone,        // in no arena: a constant or supplied by the caller
+};
+
+struct Tensor {
+  Size bytes = 0;
+  Placement placement = Placement::kArena;
+};
+
+// Tensors are identified by index. Temporaries live only while their operator runs. `name` is the
+// type of the operator ("ADD", "CONV_2D") and is optional.
+struct Operator {
+  std::vector<int> inputs, outputs, temporaries;
+  std::string name;
+};
+
+struct Graph {
+  std::vector<Tensor> tensors;
+  std::vector<Operator> operators;  // in execution order
+  std::vector<int> inputs, outputs, variables;
+};
+
+// Throws SpecError for a tensor index that is out of range.
+void check(Graph const& graph);
 
 struct GraphOptions {
   bool preserve_inputs = true;

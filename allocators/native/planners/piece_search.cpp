@@ -6,12 +6,12 @@
 #include <bit>
 #include <cmath>
 #include <numeric>
+#include <optional>
 #include <utility>
 
-#include "planners/fast_plan.hpp"
-#include "planners/from_peak.hpp"
-#include "planners/load.hpp"
-#include "planners/reordered.hpp"
+#include "planners/greedy.hpp"
+#include "planners/plan.hpp"
+#include "planners/time_order.hpp"
 
 namespace allocbench {
 namespace {
@@ -25,7 +25,6 @@ constexpr double kLongNodes = 4000;      // of a long one
 constexpr double kLowestFirstNodes = 8;  // for each block
 constexpr double kFirstMoves = 8000;     // of a repair
 constexpr int kFirstOrders = 4;          // of blocks, in large pieces
-constexpr int kStacks = 12;              // of the blocks alive at the peak, in each round
 constexpr int kOrders = 2;               // in each later round
 constexpr std::size_t kBlocksOfFirstOrders = 100'000;
 constexpr double kFirstWidth = 64;  // of a beam, for 300 blocks
@@ -56,15 +55,30 @@ bool tries_several_goals(int round) {
 
 }  // namespace
 
+Plan plan_fast(std::span<Lifetime const> lifetimes, Size alignment, Size enough, Stop const& stop) {
+  Plan best = plan_in_execution_order(lifetimes, alignment, stop);
+  auto const keep = [&](std::optional<Plan> plan) {
+    if (plan && plan->height < best.height) best = std::move(*plan);
+    return best.height <= enough || stop();
+  };
+  // The planners by size and by best fit take quadratic time.
+  for (std::size_t stack = 0; stack < kStacks; ++stack)
+    if (keep(plan_from_peak(lifetimes, alignment, stack, stop))) return best;
+  if (!keep(plan_greedy_by_size(lifetimes, alignment, stop)))
+    keep(plan_best_fit(lifetimes, alignment, stop));
+  return best;
+}
+
 struct PieceSearch::Searches {
   Skyline skyline;
   LowestFirst lowest_first;
   Beam beam;
 };
 
-PieceSearch::PieceSearch(Piece piece, std::span<Lifetime const> all, Size alignment,
-                         Plan const* plan, Stop const& stop)
-    : blocks_(std::move(piece.blocks)), base_(piece.base), alignment_(alignment) {
+PieceSearch::PieceSearch(std::vector<std::uint32_t> blocks, Size base,
+                         std::span<Lifetime const> all, Size alignment, Plan const* plan,
+                         Stop const& stop)
+    : blocks_(std::move(blocks)), base_(base), alignment_(alignment) {
   for (auto const block : blocks_) {
     lifetimes_.push_back(all[block]);
     if (plan) offsets_.push_back(plan->offsets[block]);
@@ -97,12 +111,6 @@ void PieceSearch::improve(Size enough, Stop const& stop) {
 bool PieceSearch::is_small() const { return lifetimes_.size() <= kSmallPiece; }
 
 void PieceSearch::reorder(int round, Size enough, Stop const& stop) {
-  auto const random = kPlainAttempts + static_cast<std::uint64_t>(round) * kStacks;
-  for (std::uint64_t attempt = random; attempt < random + kStacks; ++attempt) {
-    if (height_ <= std::max(lower_bound_, enough) || stop()) return;
-    auto plan = plan_from_peak(lifetimes_, alignment_, attempt, stop);
-    if (plan && plan->height < height_) keep(std::move(plan->offsets));
-  }
   // An order takes quadratic time.
   auto const most = static_cast<int>(kBlocksOfFirstOrders / lifetimes_.size()) + 1;
   int const initial = std::min(kFirstOrders, most), later = std::min(kOrders, most);

@@ -10,20 +10,26 @@
 #include "planners/beam.hpp"
 #include "planners/ejection.hpp"
 #include "planners/lowest_first.hpp"
-#include "planners/pieces.hpp"
 #include "planners/plan.hpp"
 #include "planners/skyline.hpp"
 
 namespace allocbench {
 
+// The lowest of the plans by execution order, from the peak, by size and by best fit, which are
+// made in this order until one is at most `enough` bytes high. Once `stop` returns true, planners
+// that have not finished are left out. If none has, the one by execution order stops to reuse
+// memory.
+Plan plan_fast(std::span<Lifetime const> lifetimes, Size alignment, Size enough, Stop const& stop);
+
 // The best plan of a piece so far, and the searches that lower it. Heights include the base of the
 // piece.
 class PieceSearch {
  public:
-  // `all`: all lifetimes. `plan`: if not null, a plan of all of them, which are all in this piece;
-  // otherwise the piece starts with the plan of the fast planners.
-  PieceSearch(Piece piece, std::span<Lifetime const> all, Size alignment, Plan const* plan,
-              Stop const& stop);
+  // The piece has these blocks, at any offset from `base` up. `all`: all lifetimes. `plan`: if not
+  // null, a plan of all of them, which are all in this piece; otherwise the piece starts with the
+  // plan of the fast planners.
+  PieceSearch(std::vector<std::uint32_t> blocks, Size base, std::span<Lifetime const> all,
+              Size alignment, Plan const* plan, Stop const& stop);
 
   Size height() const { return base_ + height_; }
   // No plan of the blocks above the base is lower.

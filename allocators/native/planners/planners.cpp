@@ -5,12 +5,9 @@
 #include <string>
 
 #include "core/errors.hpp"
-#include "planners/best_fit.hpp"
-#include "planners/execution_order.hpp"
-#include "planners/gaps.hpp"
-#include "planners/greedy_by_size.hpp"
-#include "planners/load.hpp"
-#include "planners/no_reuse.hpp"
+#include "planners/greedy.hpp"
+#include "planners/plan.hpp"
+#include "planners/time_order.hpp"
 
 namespace allocbench {
 namespace {

@@ -15,7 +15,7 @@
 // A plan is built from the bottom up:
 //
 // - The search chooses a section and branches on the box that stands directly on its floor: each
-// box
+// one
 //   that can, or none. Without a box, the floor rises to the next offset that a box could have, and
 //   the bytes in between are wasted. Only sections where all boxes on the floor are level are
 //   chosen: there the branches are exhaustive for every order of the sections.
@@ -42,9 +42,8 @@
 #include <utility>
 #include <vector>
 
-#include "planners/depth_first.hpp"
+#include "planners/boxes.hpp"
 #include "planners/plan.hpp"
-#include "planners/sections.hpp"
 
 namespace allocbench {
 

@@ -1,21 +1,28 @@
-// planners/from_peak.cpp: places blocks from the instant of the highest load outwards.
+// planners/time_order.cpp: places and removes blocks as time passes, by best fit.
 // SPDX-License-Identifier: Apache-2.0
-#include "planners/from_peak.hpp"
+#include "planners/time_order.hpp"
 
 #include <algorithm>
-#include <cmath>
+#include <bit>
 #include <functional>
-#include <numbers>
 #include <numeric>
-#include <random>
 #include <ranges>
+#include <string>
 #include <utility>
 #include <vector>
 
-#include "planners/gaps.hpp"
+#include "core/errors.hpp"
+#include "core/text.hpp"
 
 namespace allocbench {
 namespace {
+
+// Larger than any device, and small enough that sums stay below 2^64.
+constexpr Size kHighest = Size{1} << 62;
+
+[[noreturn]] void refuse(Size size) {
+  throw OutOfMemory("plan: a block of " + human_bytes(size) + " ends beyond 2^62 bytes");
+}
 
 constexpr double kLongest = 0x1p34;  // more than twice any time
 
@@ -34,22 +41,13 @@ struct Rule {
   };
   Key key;
   double before, after;  // weights
-  double noise;          // at most this part is added at random
 };
 using Key = Rule::Key;
-constexpr Rule kRules[kPlainAttempts] = {{Key::kBothEnds, 1, 1, 0},
-                                         {Key::kSum, 1, 0, 0},
-                                         {Key::kSum, 0, 1, 0},
-                                         {Key::kSum, 1, 1, 0},
-                                         {Key::kShorter, 1, 1, 0}};
-
-Rule rule_of(std::uint64_t attempt, std::mt19937_64& random) {
-  if (attempt < kPlainAttempts) return kRules[attempt];
-  auto const part = [&] { return static_cast<double>(random() % 1024) / 1024; };
-  double const angle = part() * std::numbers::pi / 2;
-  auto const key = static_cast<Key>(random() % 3);
-  return {key, std::cos(angle), std::sin(angle), part() / 4};
-}
+constexpr Rule kRules[kStacks] = {{Key::kBothEnds, 1, 1},
+                                  {Key::kSum, 1, 0},
+                                  {Key::kSum, 0, 1},
+                                  {Key::kSum, 1, 1},
+                                  {Key::kShorter, 1, 1}};
 
 // The larger it is, the lower the block.
 double key_of(Key key, double before, double after) {
@@ -76,9 +74,9 @@ class Planner {
     find_peak();
   }
 
-  std::optional<Plan> run(std::uint64_t attempt) {
+  std::optional<Plan> run(Rule const& rule) {
     Gaps after;
-    for (std::uint32_t const block : stacked(attempt))
+    for (std::uint32_t const block : stacked(rule))
       if (!place(after, block)) return {};
     Gaps before = after;
 
@@ -118,16 +116,13 @@ class Planner {
   bool ends_late(std::uint32_t block) const { return lifetimes_[block].last > peak_; }
 
   // The blocks alive at the peak, from the bottom up.
-  Order stacked(std::uint64_t attempt) const {
-    std::mt19937_64 random(attempt);
-    Rule const rule = rule_of(attempt, random);
+  Order stacked(Rule const& rule) const {
     std::vector<std::pair<double, std::uint32_t>> keys;
     for (std::uint32_t const block : begins_) {
       if (!begins_early(block) || !ends_late(block)) continue;
       double const before = rule.before * (peak_ - lifetimes_[block].first + 1);
       double const after = rule.after * (lifetimes_[block].last - peak_);
-      double const noise = rule.noise * static_cast<double>(random() % 1024) / 1024;
-      keys.emplace_back(key_of(rule.key, before * (1 + noise), after * (1 + noise)), block);
+      keys.emplace_back(key_of(rule.key, before, after), block);
     }
     std::ranges::stable_sort(keys, std::greater{}, [](auto const& key) { return key.first; });
     Order order;
@@ -155,10 +150,96 @@ class Planner {
 
 }  // namespace
 
-std::optional<Plan> plan_from_peak(std::span<Lifetime const> lifetimes, Size alignment,
-                                   std::uint64_t attempt, Stop const& stop) {
+void check_alignment(Size alignment) {
+  if (!std::has_single_bit(alignment) || alignment > 2 * kMiB)
+    throw SpecError("plan: alignment " + std::to_string(alignment) +
+                    " must be a power of two of at most 2 MiB");
+}
+
+Size Gaps::place(Size size, Size alignment) {
+  if (size > kHighest) refuse(size);
+  for (auto gap = gaps_.lower_bound({size, 0}); gap != gaps_.end(); ++gap) {
+    auto const [bytes, begin] = *gap;
+    Size const start = round_up(begin, alignment);
+    if (start + size <= begin + bytes) return insert(placed_.lower_bound(begin), start, size);
+  }
+  return insert(placed_.end(), round_up(end_below(placed_, placed_.end()), alignment), size);
+}
+
+Size Gaps::place_on_top(Size size, Size alignment) {
+  if (size > kHighest) refuse(size);
+  return insert(placed_.end(), round_up(high_water_mark_, alignment), size);
+}
+
+// `above`: the block above the new one.
+Size Gaps::insert(Blocks::const_iterator above, Size offset, Size size) {
+  if (offset + size > kHighest) refuse(size);
+  Size const begin = end_below(placed_, above);
+  if (above != placed_.end()) {
+    remove_gap(begin, above->first);
+    add_gap(offset + size, above->first);
+  }
+  add_gap(begin, offset);
+  placed_.emplace_hint(above, offset, offset + size);
+  high_water_mark_ = std::max(high_water_mark_, offset + size);
+  return offset;
+}
+
+void Gaps::remove(Size offset, Size size) {
+  auto const block = placed_.find(offset);
+  if (block == placed_.end() || block->second != offset + size)
+    throw BadFree("arena: there is no block of " + human_bytes(size) + " at offset " +
+                  std::to_string(offset));
+  Size const begin = end_below(placed_, block);
+  remove_gap(begin, offset);
+  auto const above = placed_.erase(block);
+  if (above == placed_.end()) return;
+  remove_gap(offset + size, above->first);
+  add_gap(begin, above->first);
+}
+
+void Gaps::add_gap(Size begin, Size end) {
+  if (begin < end) gaps_.emplace(end - begin, begin);
+}
+
+void Gaps::remove_gap(Size begin, Size end) {
+  if (begin < end) gaps_.erase({end - begin, begin});
+}
+
+Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment) {
+  return plan_in_execution_order(lifetimes, alignment, [] { return false; });
+}
+
+Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment,
+                             Stop const& stop) {
   check_alignment(alignment);
-  return Planner(lifetimes, alignment, stop).run(attempt);
+  std::vector<std::uint32_t> begins(lifetimes.size());
+  std::iota(begins.begin(), begins.end(), 0u);
+  auto ends = begins;
+  std::ranges::stable_sort(begins, {}, [&](auto block) { return lifetimes[block].first; });
+  std::ranges::stable_sort(ends, {}, [&](auto block) { return lifetimes[block].last; });
+
+  Gaps gaps;
+  Plan plan{std::vector<Size>(lifetimes.size()), 0};
+  std::size_t done = 0;
+  bool stopped = false;
+  auto ending = ends.begin();
+  for (std::uint32_t const block : begins) {
+    for (; lifetimes[*ending].last <= lifetimes[block].first; ++ending)
+      gaps.remove(plan.offsets[*ending], lifetimes[*ending].size);
+    stopped = stopped || (++done % kBlocksBetweenStops == 0 && stop());
+    Size const size = lifetimes[block].size;
+    plan.offsets[block] =
+        stopped ? gaps.place_on_top(size, alignment) : gaps.place(size, alignment);
+  }
+  plan.height = gaps.high_water_mark();
+  return plan;
+}
+
+std::optional<Plan> plan_from_peak(std::span<Lifetime const> lifetimes, Size alignment,
+                                   std::size_t stack, Stop const& stop) {
+  check_alignment(alignment);
+  return Planner(lifetimes, alignment, stop).run(kRules[stack]);
 }
 
 }  // namespace allocbench

@@ -1,6 +1,6 @@
-// planners/occupied.cpp: the ranges that placed blocks occupy during parts of the time.
+// planners/placed_blocks.cpp: the ranges that placed blocks occupy during parts of the time.
 // SPDX-License-Identifier: Apache-2.0
-#include "planners/occupied.hpp"
+#include "planners/placed_blocks.hpp"
 
 #include <algorithm>
 #include <bit>

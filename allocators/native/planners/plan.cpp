@@ -1,6 +1,6 @@
-// planners/load.cpp: lower bounds on the height of any plan.
+// planners/plan.cpp: lower bounds on the height of any plan.
 // SPDX-License-Identifier: Apache-2.0
-#include "planners/load.hpp"
+#include "planners/plan.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,13 +1,17 @@
-// planners/gaps.hpp: offsets for blocks that are placed and removed over time, by best fit.
+// planners/time_order.hpp: places and removes blocks as time passes, by best fit.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "core/types.hpp"
+#include "planners/plan.hpp"
 
 namespace allocbench {
 
@@ -45,5 +49,25 @@ class Gaps {
   std::set<std::pair<Size, Size>> gaps_;  // below a block: size and begin
   Size high_water_mark_ = 0;
 };
+
+// TFLite's planner of 2018: passes through the program once and places each block when it becomes
+// alive (Gaps). At each instant, ending blocks are removed before new blocks are placed. Blocks
+// that begin together are placed in the order given. O(n log n) time. Throws SpecError
+// unless the alignment is a power of two of at most 2 MiB.
+// Once `stop` returns true, the remaining blocks go on top of all others, without reuse.
+Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment, Stop const& stop);
+Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment);
+
+constexpr std::size_t kStacks = 5;  // of plan_from_peak
+
+// The blocks alive at the highest load are stacked without gaps. Those that begin later are then
+// placed in the order of their begin, and those that end earlier in the reverse order of their end,
+// as plan_in_execution_order places blocks (Gaps). So the plan wastes nothing where the load is
+// highest, and the further away from there, the more the load usually leaves to be wasted.
+// There are kStacks orders of the stack, such as the last to end at the bottom.
+// O(n log n) time. Throws SpecError unless the alignment is a power of two of at most 2 MiB.
+// Empty if `stop`, which is called periodically, returns true.
+std::optional<Plan> plan_from_peak(std::span<Lifetime const> lifetimes, Size alignment,
+                                   std::size_t stack, Stop const& stop);
 
 }  // namespace allocbench
