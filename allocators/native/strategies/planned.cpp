@@ -7,7 +7,7 @@
 #include <iterator>
 #include <utility>
 
-#include "strategies/planned/profile_file.hpp"
+#include "strategies/planned/profile.hpp"
 
 namespace allocbench {
 namespace {
@@ -134,7 +134,7 @@ bool Planned::map_pages(MappedRange& range, Pages::Run run, Size size) {
     Size const load = std::max(counted().allocated.peak, counted().allocated.current + size);
     auto const most = static_cast<Size>(static_cast<double>(load) * (1 + slack()));
     give_up_free_pages(excess(most, bytes));
-    do_give_up(excess(profile_.exact() ? most : std::max(most, needed()), bytes));
+    do_give_up(excess(std::max(most, needed()), bytes));
     if (map_run(range, missing)) continue;
     do_give_up(given_up - give_up_free_pages(given_up));
     if (!map_run(range, missing)) return false;

@@ -24,8 +24,8 @@
 #include <vector>
 
 #include "parts/stitching.hpp"
+#include "strategies/planned/mapped_range.hpp"
 #include "strategies/planned/profile.hpp"
-#include "strategies/planned/range.hpp"
 #include "strategies/planned/small_blocks.hpp"
 #include "strategies/planned/step_finder.hpp"
 

@@ -6,15 +6,13 @@
 #include <functional>
 #include <utility>
 
-#include "strategies/planned/hash.hpp"
 #include "strategies/planned/periodic.hpp"
 
 namespace allocbench {
 namespace {
 
-constexpr Size kWaste = 128;  // a plan that wastes 1/128 of the load is good enough
-constexpr Size kMoved = 64;  // if more than 1/64 of the load would move, all places are sought anew
-constexpr std::uint64_t kSearches = 3;  // for places, at most
+constexpr Size kWaste = 128;            // a plan that wastes 1/128 of the load is good enough
+constexpr std::uint64_t kSearches = 3;  // what a plan costs at most, in searches for places
 constexpr Size kNothing = ~Size{0};
 
 std::uint64_t hash_of(std::vector<ExactStep::Tail> const& tails) {
@@ -59,9 +57,7 @@ bool ExactStep::see_ends(StepKind::Step const& step, bool others) {
     if (end.when == StepKind::When::kUnknown) end.when = StepKind::When::kLater;
     StepKind::LearnedEnd& known = ends_[number];
     StepKind::LearnedEnd const before = known;
-    bool const assumed = known.last.when == StepKind::When::kUnknown && known.end != end;
-    if (assumed) known.end = known.last = end;
-    stale_ |= assumed || known.see(end);
+    stale_ |= known.see(end);
     learned |= known != before;
   }
   return learned;
@@ -70,10 +66,6 @@ bool ExactStep::see_ends(StepKind::Step const& step, bool others) {
 std::size_t ExactStep::ended_in(StepKind::When when) const {
   return static_cast<std::size_t>(std::ranges::count(
       large_, when, [this](std::uint32_t number) { return ends_[number].last.when; }));
-}
-
-void ExactStep::assume_ends(StepKind const& kind) {
-  for (std::uint32_t const number : large_) ends_[number].end = kind.end(number).end;
 }
 
 bool ExactStep::alternates() const {
@@ -119,8 +111,7 @@ void ExactStep::plan(std::vector<Tail> const& tails, ExactStep const* like, Size
     offsets.push_back(tail.offset);
     enough = std::max(enough, tail.offset + tail.size);
   }
-  auto requests = chosen();
-  auto const known = known_places(tails, requests);
+  auto const requests = chosen();
   // What a block that outlives the step overlaps in the next step concerns the plan of that step.
   for (std::uint32_t const number : requests)
     arcs.push_back({sizes_[number], number, outlives(number) ? 0 : ends_[number].end.last});
@@ -131,14 +122,7 @@ void ExactStep::plan(std::vector<Tail> const& tails, ExactStep const* like, Size
   auto const keep_lower = [&best](Plan&& plan) {
     if (plan.height < best.height) best = std::move(plan);
   };
-  Size moved = 0;  // bytes of the blocks that lose their known places
-  for (std::size_t index = known.size(); index < requests.size(); ++index)
-    moved += sizes_[requests[index]];
-  if (!known.empty() && moved <= load / kMoved) {
-    std::vector<Size> with_known = offsets;
-    with_known.insert(with_known.end(), known.begin(), known.end());
-    keep_lower(memo.plan(arcs, StepKind::kUnit, with_known, ArcOrder::kDuration));
-  } else if (known.empty() && like != nullptr && tails.empty()) {
+  if (like != nullptr && tails.empty()) {
     enough = std::max(enough, highest);
     std::vector<Size> order;
     for (std::uint32_t const number : requests) order.push_back(like->place(number));
@@ -155,28 +139,6 @@ void ExactStep::plan(std::vector<Tail> const& tails, ExactStep const* like, Size
   made = {hash_of(tails), std::vector<Size>(size(), StepKind::kNowhere), best.height};
   for (std::size_t index = 0; index < requests.size(); ++index)
     made.offsets[requests[index]] = best.offsets[tails.size() + index];
-}
-
-// The offsets in the current plan of the blocks that do not collide with these tails. Moves their
-// requests to the front.
-std::vector<Size> ExactStep::known_places(std::vector<Tail> const& tails,
-                                          std::vector<std::uint32_t>& requests) const {
-  std::vector<Size> offsets;
-  if (stale_) return offsets;
-  std::vector<std::uint32_t> known, others;
-  for (std::uint32_t const number : requests) {
-    Size const offset = place(number);
-    auto const collides = [&](Tail const& tail) {
-      return number < tail.last && offset < tail.offset + tail.size &&
-             tail.offset < offset + sizes_[number];
-    };
-    bool const keeps = offset != StepKind::kNowhere && std::ranges::none_of(tails, collides);
-    if (keeps) offsets.push_back(offset);
-    (keeps ? known : others).push_back(number);
-  }
-  known.insert(known.end(), others.begin(), others.end());
-  requests = std::move(known);
-  return offsets;
 }
 
 // Makes it the current one.

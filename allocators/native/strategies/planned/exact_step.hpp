@@ -15,7 +15,7 @@
 
 #include "core/types.hpp"
 #include "parts/node.hpp"
-#include "strategies/planned/periodic_memo.hpp"
+#include "strategies/planned/periodic.hpp"
 #include "strategies/planned/step_kind.hpp"
 
 namespace allocbench {
@@ -52,19 +52,15 @@ class ExactStep {
     return ends_[request].end == end && ends_[request].last == end;
   }
   std::size_t ended_in(StepKind::When when) const;  // number of blocks in the last step
-  // Assumes the ends of its kind until it has seen its own.
-  void assume_ends(StepKind const& kind);
   // As StepKind::see_ends. Returns true if something was learned.
   bool see_ends(StepKind::Step const& step, bool others);
 
-  void conflict() { stale_ = true; }  // a place was occupied
   // Selects the plan for these blocks of the step before, which are still alive. Returns false if
   // no such plan has been made since the step last changed.
   bool select(std::vector<Tail> const& tails);
   std::uint64_t price() const;  // of making a plan, in comparisons
-  // Makes the plan for these tails. It has as many places of the current plan as possible, so that
-  // the next steps find the same tails. The first plan is in the vertical order of a similar step,
-  // if there is one and its blocks then end below `highest`.
+  // Makes the plan for these tails. It is in the vertical order of a similar step, if there is one
+  // and its blocks then end below `highest`.
   void plan(std::vector<Tail> const& tails, ExactStep const* like, Size highest,
             PeriodicMemo& memo);
   bool planned() const { return !plans_.empty(); }
@@ -84,8 +80,6 @@ class ExactStep {
     return ends_[request].end.when == StepKind::When::kNextStep;
   }
   std::vector<std::uint32_t> chosen() const;  // the requests that get places, by number
-  std::vector<Size> known_places(std::vector<Tail> const& tails,
-                                 std::vector<std::uint32_t>& requests) const;
   TailsPlan& unused_plan();
 
   std::vector<Size> sizes_;           // by request

@@ -1,16 +1,17 @@
-// strategies/planned/periodic.cpp: plans a step that repeats.
+// strategies/planned/periodic.cpp: plans a step that repeats, and remembers such plans.
 // SPDX-License-Identifier: Apache-2.0
 #include "strategies/planned/periodic.hpp"
 
 #include <algorithm>
 #include <bit>
+#include <cstddef>
 #include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "core/types.hpp"
 #include "planners/placed_blocks.hpp"
-#include "strategies/planned/ceiling.hpp"
 
 namespace allocbench {
 namespace {
@@ -62,6 +63,75 @@ std::vector<Lifetime> lifetimes_of(std::span<Arc const> arcs) {
     if (has_tail(arc)) lifetimes.push_back(tail(arc));
   }
   return lifetimes;
+}
+
+// The highest end of any block, by ranges of time, in a segment tree: each range is half of its
+// parent. Every call takes O(log n) time for n instants.
+class Ceiling {
+ public:
+  explicit Ceiling(std::size_t instants) : leaves_(std::bit_ceil(instants)), ranges_(2 * leaves_) {}
+
+  // The highest end of the blocks alive at any instant in [first, last).
+  Size over(std::size_t first, std::size_t last) const {
+    Size highest = 0;
+    for_each_range(first, last,
+                   [&](std::size_t i) { highest = std::max(highest, ranges_[i].any); });
+    for (std::size_t i : {first, last - 1})
+      for (i += leaves_; i > 0; i /= 2) highest = std::max(highest, ranges_[i].all);
+    return highest;
+  }
+
+  // Adds a block with end offset `end` that is alive in [first, last).
+  void raise(std::size_t first, std::size_t last, Size end) {
+    for_each_range(first, last, [&](std::size_t i) {
+      ranges_[i].all = std::max(ranges_[i].all, end);
+      for (; i > 0 && ranges_[i].any < end; i /= 2) ranges_[i].any = end;
+    });
+  }
+
+ private:
+  struct Range {
+    Size any = 0;  // highest end of the blocks alive at any of its instants
+    Size all = 0;  // highest end of the blocks that were added for the whole range
+  };
+
+  // Visits the fewest ranges that make up these instants.
+  template <class Visit>
+  void for_each_range(std::size_t first, std::size_t last, Visit visit) const {
+    for (first += leaves_, last += leaves_; first < last; first /= 2, last /= 2) {
+      if (first % 2 != 0) visit(first++);
+      if (last % 2 != 0) visit(--last);
+    }
+  }
+
+  std::size_t leaves_;
+  std::vector<Range> ranges_;  // range i has the halves 2 * i and 2 * i + 1
+};
+
+// For each instant up to the last one of an arc: the number of arcs that begin before it. Lifetimes
+// overlap in the same way when counted in these numbers.
+std::vector<std::uint32_t> begun_before(std::span<Arc const> arcs) {
+  std::uint32_t instants = 0;
+  for (Arc const& arc : arcs) instants = std::max({instants, arc.first, arc.last});
+  std::vector<std::uint32_t> begun(std::size_t{instants} + 2);
+  for (Arc const& arc : arcs) ++begun[arc.first + 1];
+  for (std::size_t instant = 1; instant < begun.size(); ++instant)
+    begun[instant] += begun[instant - 1];
+  return begun;
+}
+
+std::uint64_t problem_of(std::span<Arc const> arcs, Size alignment, std::span<Size const> given,
+                         ArcOrder order) {
+  auto const begun = begun_before(arcs);
+  Hash hash;
+  hash.add(static_cast<std::uint64_t>(order));
+  hash.add(given.size());
+  for (Size const offset : given) hash.add(offset);
+  for (Arc const& arc : arcs) {
+    hash.add(round_up(arc.size, alignment));
+    hash.add(std::uint64_t{begun[arc.first]} << 32 | begun[arc.last]);
+  }
+  return hash.value();
 }
 
 }  // namespace
@@ -125,6 +195,17 @@ Size max_load(std::span<Arc const> arcs) {
     highest = std::max(highest, load);
   }
   return highest;
+}
+
+Plan PeriodicMemo::plan(std::span<Arc const> arcs, Size alignment, std::span<Size const> given,
+                        ArcOrder order) {
+  std::uint64_t const problem = problem_of(arcs, alignment, given, order);
+  for (Search const& search : searches_)
+    if (search.problem == problem && search.plan.offsets.size() == arcs.size()) return search.plan;
+  Search& search = searches_[next_];
+  next_ = (next_ + 1) % kMost;
+  search = {problem, plan_periodic(arcs, alignment, given, order)};
+  return search.plan;
 }
 
 }  // namespace allocbench

@@ -1,11 +1,14 @@
-// strategies/planned/periodic.hpp: plans a step that repeats.
+// strategies/planned/periodic.hpp: plans a step that repeats, and remembers such plans.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
 #include "planners/plan.hpp"
+#include "strategies/planned/periodic.hpp"
 
 namespace allocbench {
 
@@ -38,5 +41,37 @@ Plan plan_in_order(std::span<Arc const> arcs, std::span<Size const> offsets);
 // The largest sum of the sizes of blocks alive at the same request. O(n + requests)
 // time.
 Size max_load(std::span<Arc const> arcs);
+
+// A hash of a sequence of numbers.
+class Hash {
+ public:
+  void add(std::uint64_t number) {
+    value_ = (value_ ^ number) * 0x9E3779B97F4A7C15u + (value_ >> 29);
+  }
+  std::uint64_t value() const { return value_; }
+
+ private:
+  std::uint64_t value_ = 0;
+};
+
+// Steps that differ only in requests without places pose the same problem: their blocks have the
+// same sizes, and their lifetimes overlap in the same way. So does a kind of step, and a step of it
+// that repeats exactly. A search is remembered by a hash of that problem.
+class PeriodicMemo {
+ public:
+  // As plan_periodic, but takes O(n) time if the same problem is remembered.
+  Plan plan(std::span<Arc const> arcs, Size alignment, std::span<Size const> given = {},
+            ArcOrder order = ArcOrder::kSize);
+
+ private:
+  static constexpr std::size_t kMost = 16;
+  struct Search {
+    std::uint64_t problem = 0;
+    Plan plan;
+  };
+
+  std::array<Search, kMost> searches_;
+  std::size_t next_ = 0;  // the one that is overwritten next
+};
 
 }  // namespace allocbench

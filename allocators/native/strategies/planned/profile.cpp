@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <tuple>
 #include <utility>
 
 namespace allocbench {
@@ -101,7 +100,7 @@ void Profile::begin_step() {
   earned_ = 0;
   ends_ = previous_ends_ = {};
   expect_exact(exact);
-  expect(kinds_[kind].next != kNone ? kinds_[kind].next : most_common(false));
+  expect(kinds_[kind].next != kNone ? kinds_[kind].next : most_common());
 }
 
 void Profile::begin_run() {
@@ -130,11 +129,10 @@ void Profile::expect(Index kind) {
   ++step_;
 }
 
-// Plans the predicted kind, unless it has occurred once and is long. Without a plan that is not
-// stale, predicts the most common planned kind.
+// Plans the predicted kind, unless it has occurred once and is long.
 void Profile::plan_guess() {
-  if (Kind& kind = kinds_[guess_]; kind.has_repeated() || kind.steps.price() <= kCheap) plan(kind);
-  if (kinds_[guess_].steps.stale()) guess_ = most_common(true);
+  Kind& kind = kinds_[guess_];
+  if (kind.has_repeated() || kind.steps.price() <= kCheap) plan(kind);
 }
 
 // A new successor replaces the known one after it has followed twice in a row.
@@ -143,12 +141,10 @@ void Profile::Kind::see_next(Index kind) {
   odd_next = kind;
 }
 
-// The kind with the most requests so far (planned kinds first if `planned`); the most recent on
-// ties.
-Index Profile::most_common(bool planned) const {
-  auto const rank = [&](Kind const& kind) {
-    return std::tuple(planned && kind.steps.planned(), kind.steps.count() * kind.steps.size(),
-                      kind.used);
+// The kind with the most requests so far; the most recent on ties.
+Index Profile::most_common() const {
+  auto const rank = [](Kind const& kind) {
+    return std::pair(kind.steps.count() * kind.steps.size(), kind.used);
   };
   return static_cast<Index>(std::ranges::max_element(kinds_, {}, rank) - kinds_.begin());
 }

@@ -14,8 +14,10 @@
 
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "core/options.hpp"
 #include "core/types.hpp"
 #include "parts/node.hpp"
 #include "strategies/planned/exact_step.hpp"
@@ -71,7 +73,6 @@ class Profile {
     return guess_ != kNone && this_step_.size() == kinds_[guess_].steps.size();
   }
 
-  bool exact() const { return exact_ != kNone; }  // this step repeats exactly so far
   // True if the last step was an exact repetition.
   bool repeats() const { return previous_exact_ != kNone && exacts_[previous_exact_].times > 1; }
   // Bytes spanned by the planned places of a step that is not exact; 0 if unknown.
@@ -141,7 +142,7 @@ class Profile {
   Index unused_exact();
   void resume_guess();
   void guess_again();
-  Index most_common(bool planned) const;
+  Index most_common() const;
   Index learn(Index exact);
   Index unused_kind();
   void earn();
@@ -164,7 +165,6 @@ class Profile {
   bool previous_known_ = false;   // nothing was learned from the blocks that ended in it
   Ends ends_, previous_ends_;     // of the blocks of this step and of the previous one, in this one
   std::vector<Index> history_;    // the last exact steps
-  bool switched_ = false;         // this step was expected to be another one
   bool missed_ = false;           // a place was occupied in this step
   std::uint64_t mismatched_ = 0;  // a bit for each exact step that does not match this step
   StepKind::Step this_step_, previous_step_;  // their requests
@@ -181,5 +181,12 @@ class Profile {
   std::uint64_t plans_ = 0;
   PeriodicMemo memo_;
 };
+
+// Builds the profile of a run from a CSV with the columns id,lower,upper,size,offset,step: one
+// block per line, alive from instant `lower` up to but not including `upper` and requested after
+// `step` steps had begun. Without the column `step`, steps are detected as in a run without marks.
+// The order of the lines does not matter; the offsets, valid only for that run, are ignored. Throws
+// SpecError with the option and the line if the file cannot be read or is not such a CSV.
+Profile read_profile(Options const& given, std::string_view option);
 
 }  // namespace allocbench

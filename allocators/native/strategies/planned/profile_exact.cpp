@@ -68,7 +68,6 @@ void Profile::expect_exact(Index exact) {
   history_.push_back(exact);
   previous_exact_ = exact;
   mismatched_ = 0;
-  switched_ = false;
   Index const next = next_exact();
   bool const has_plan = next != kNone && plan_exact(next);
   follow(has_plan ? next : kNone);
@@ -155,7 +154,6 @@ bool Profile::match_exact() {
     if ((mismatched_ & bit) != 0) continue;
     bool const often = exacts_[exact].times > 1;  // or plans would often be made in vain
     if ((often || convincing) && exacts_[exact].step.begins_with(this_step_)) {
-      switched_ = true;
       if (plan_exact(exact)) {
         follow(exact);
         return true;
@@ -195,7 +193,6 @@ Index Profile::learn_exact() {
 // learned something from it.
 void Profile::see_exact(Index exact, Index kind, bool learned) {
   Exact& known = exacts_[exact];
-  if (known.used == 0) known.step.assume_ends(kinds_[kind].steps);
   if (known.step.see_ends(this_step_, false)) {
     known.others = {};
     learned = true;
@@ -210,7 +207,6 @@ void Profile::see_exact(Index exact, Index kind, bool learned) {
     if (may_have_place && end.when != When::kThisStep) known.outliving.push_back(number);
   }
   known.kind = kind;
-  if (missed_ && exact_ == exact && !switched_) known.step.conflict();
 }
 
 // Counts another occurrence of the exact step, which was of this kind.

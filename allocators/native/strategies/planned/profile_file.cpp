@@ -1,7 +1,5 @@
 // strategies/planned/profile_file.cpp: reads a run written by `allocbench plan -o`.
 // SPDX-License-Identifier: Apache-2.0
-#include "strategies/planned/profile_file.hpp"
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -11,6 +9,7 @@
 #include <tuple>
 #include <vector>
 
+#include "strategies/planned/profile.hpp"
 #include "strategies/planned/step_finder.hpp"
 
 namespace allocbench {

@@ -22,7 +22,7 @@
 
 #include "core/types.hpp"
 #include "parts/node.hpp"
-#include "strategies/planned/periodic_memo.hpp"
+#include "strategies/planned/periodic.hpp"
 
 namespace allocbench {
 
@@ -120,11 +120,9 @@ class StepKind {
   std::uint64_t version() const { return version_; }
 
   bool varies() const { return key_ != kNone; }  // its steps differ in sizes
-  LearnedEnd const& end(std::size_t request) const { return requests_[request].end; }
 
-  bool planned() const { return planned_; }  // some requests have places
-  bool stale() const { return stale_; }      // changed since it was planned
-  std::uint64_t price();                     // of making a plan, in comparisons
+  bool stale() const { return stale_; }  // changed since it was planned
+  std::uint64_t price();                 // of making a plan, in comparisons
   void plan(PeriodicMemo& memo);
 
  private:
@@ -159,7 +157,6 @@ class StepKind {
   Index key_ = kNone;                         // the request; kNone while no size varies
   Size low_key_ = 0, high_key_ = 0;
   Size low_height_ = 0, high_height_ = 0;
-  bool planned_ = false;
   bool stale_ = true;
   bool from_scratch_ = false;  // the next plan keeps no place
 };
