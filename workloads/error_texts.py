@@ -142,9 +142,9 @@ def _messages(
 
 def _pytorch(text: str) -> _Found:
     """PyTorch's OutOfMemoryError, in the words of all versions and devices."""
-    for match, message in _messages(r"\b(\w+) out of memory\. Tried to allocate AMOUNT", text):
+    for match, message in _messages(r"out of memory\. Tried to allocate AMOUNT", text):
         message = message[: 1500 + 80 * message.count(" memory in use. ")]
-        requested = _amount(match[2], match[3])
+        requested = _amount(match[1], match[2])
         allocated = _find(r"allocated memory AMOUNT is allocated by", message)
         allocated = allocated or _find(r"AMOUNT already allocated", message)
         unallocated = _find(r"AMOUNT is reserved by PyTorch but unallocated", message)
@@ -179,7 +179,7 @@ def _pytorch(text: str) -> _Found:
                 ],
                 private=_find(r"with AMOUNT allocated in private pools", message),
                 hint=hint[1] if hint else "",
-                device=device[0] if device else match[1],
+                device=device[0] if device else "",
             ),
         )
 
@@ -240,14 +240,18 @@ def _pool_of_driver(text: str) -> _Found:
         )
 
 
+_OF_DRIVER = (
+    *("CUDA error: out of memory", "CUDA driver error: out of memory", "HIP error: out of memory"),
+    *("CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
+)
+
+
 def _driver(text: str) -> _Found:
     """Errors that name no number: of the driver, and of libraries that ask it themselves."""
-    pattern = (
-        r"(?:CUDA|HIP|CUDA driver) error: out of memory|CUDA_ERROR_OUT_OF_MEMORY"
-        r"|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
-    )
-    for match in _all(pattern, text):
-        yield match.start(), ErrorText("the driver")
+    for words in _OF_DRIVER:
+        for match in _all(words, text):
+            yield match.start(), ErrorText("the driver")
 
 
 def _summary(text: str) -> _Found:
@@ -414,7 +418,7 @@ def _cupy(text: str) -> _Found:
 
 
 def _rmm(text: str) -> _Found:
-    pattern = r"(?i:maximum pool size exceeded)(?: \(failed to allocate AMOUNT\))?"
+    pattern = r"[Mm]aximum pool size exceeded(?: \(failed to allocate AMOUNT\))?"
     for match, message in _messages(pattern, text):
         sizes = re.search(
             r"current/max/try size = AMOUNT, AMOUNT, AMOUNT".replace("AMOUNT", _AMOUNT), message
@@ -445,7 +449,7 @@ def _vllm(text: str) -> _Found:
     if parts:
         yield max(0, start), ErrorText("vLLM", message=False, parts=parts)
     needed = (
-        r"AMOUNT KV cache is needed, which is larger than the available KV cache memory"
+        r"\(AMOUNT KV cache is needed, which is larger than the available KV cache memory"
         r" \(AMOUNT\)"
     )
     for match in _all(needed, text):
@@ -507,7 +511,7 @@ def _llama(text: str) -> _Found:
 def _buffers(text: str, device: str) -> list[tuple[str, Amount]]:
     """The buffers of a card, each kind as it was last listed."""
     kinds = r"((?:model|KV|compute|output|RS) buffer) size *= *AMOUNT"
-    lines = _all(rf"\b{device} {kinds}", text)
+    lines = _all(rf"{device} {kinds}", text)
     return list({match[1]: _amount(match[2], match[3]) for match in lines}.items())
 
 
