@@ -97,7 +97,8 @@ class _Device:
 
     def _is(self, *actions: str) -> NDArray[np.bool_]:
         """Which events have one of some actions."""
-        return np.isin(self._action, [n for n, name in enumerate(self._actions) if name in actions])
+        wanted: NDArray[np.bool_] = np.array([name in actions for name in self._actions], np.bool_)
+        return wanted[self._action]
 
     def _requests_among_events(self) -> tuple[NDArray[np.bool_], int]:
         """Which events are allocs and frees, and how many frees are only requested."""

@@ -156,7 +156,7 @@ def _owned(
     trace: Trace, address: NDArray[np.uint64], begun: int | None, tensors: Tensors
 ) -> Iterable[tuple[NDArray[np.intp], Owner]]:
     """The events of the allocs of each module's tensors, with the module and the kind."""
-    if trace.time_ns is None or begun is None:
+    if trace.time_ns is None or begun is None or not tensors:
         return
     allocs, ends = spans(trace.op, trace.block)
     order = np.lexsort((allocs, address))  # blocks at one address live one after the other

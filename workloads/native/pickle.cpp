@@ -13,7 +13,7 @@ static_assert(std::endian::native == std::endian::little, "numbers are copied as
 
 namespace {
 
-constexpr std::size_t kWindow = 1 << 22;  // bytes read at a time
+constexpr std::size_t kWindow = 1 << 18;  // bytes read at a time
 constexpr std::size_t kMostText = 1 << 24;
 constexpr std::size_t kMostDigits = 64;  // bytes of a number, or of a line that holds one
 
