@@ -41,7 +41,7 @@ from allocbench.allocators.devices import (
     parse_bytes,
 )
 from allocbench.allocators.factory import make, names
-from allocbench.allocators.observers import Leak, Recording, leaks, recording
+from allocbench.allocators.observers import Leak, RecordedEvents, leaks, recording
 from allocbench.allocators.planning import FOREVER, PlanResult, plan, plan_graph, planners
 from allocbench.allocators.programs import GpuUse, Program
 from allocbench.allocators.replays import (
@@ -79,7 +79,7 @@ __all__ = [
     "PlanResult",
     "Program",
     "RecordedDevice",
-    "Recording",
+    "RecordedEvents",
     "ReplayResult",
     "Segment",
     "SimpleMemoryArena",

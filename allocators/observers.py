@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator
-from allocbench.base.op_codes import ALLOC, MARK
+from allocbench.base.events import ALLOC, MARK, PrivatePool
+from allocbench.base.trace import EventArrays
 
 if TYPE_CHECKING:
     import numpy as np
@@ -17,36 +19,25 @@ if TYPE_CHECKING:
 _LAST_STREAM = 2**16 - 1  # of a trace
 
 
-@dataclass(frozen=True)
-class RecordedPool:
-    """A private pool of a recorded allocator."""
-
-    use_on_oom: bool = False
-    no_split: bool = False
-    rank: int = 0
-
-
 @dataclass(frozen=True, eq=False)
-class Recording:
-    """The events of an allocator as the arrays of a trace, with one element per event.
+class RecordedEvents(EventArrays):
+    """The events of an allocator. Ids of blocks are in the order of the allocs; marks are steps."""
 
-    op: uint8, one of base/op_codes.py. block: uint32; ids in the order of the allocs.
-    size: uint64; requested bytes of an alloc. stream: uint16. All marks are steps.
-    pool: uint16, the private pool of each event, or None if no event has one.
-    """
-
-    op: NDArray[np.uint8]
-    block: NDArray[np.uint32]
-    size: NDArray[np.uint64]
-    stream: NDArray[np.uint16]
     labels: tuple[str, ...] = ("step",)
     step_label: int = 0
     layout: None = None
-    pool: NDArray[np.uint16] | None = None
-    pools: tuple[RecordedPool, ...] = ()
+    pools: tuple[PrivatePool, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def parts(self) -> Iterator[EventArrays]:
+        """All events as one part; nothing if there is none."""
+        if len(self):
+            yield self
 
 
-def recording(allocator: Allocator) -> Recording:
+def recording(allocator: Allocator) -> RecordedEvents:
     """The served requests, frees, steps and trims of an allocator with a `record` wrapper so far.
 
     The recording can be replayed, or turned into a `workloads.Trace`: `Trace(r.op, r.block, r.size,
@@ -58,37 +49,28 @@ def recording(allocator: Allocator) -> Recording:
     if len(stream) and (largest := int(stream.max())) > _LAST_STREAM:
         raise ValueError(f"a trace holds streams up to {_LAST_STREAM}, not {largest}")
     pool, pools = columns["pool"], int(columns["pool"].max(initial=0))
-    return Recording(
+    return RecordedEvents(
         columns["op"],
         columns["block"],
         columns["size"],
         stream.astype("uint16"),
         pool=pool if pools else None,
-        pools=(RecordedPool(),) * pools,
+        pools=(PrivatePool(),) * pools,
     )
 
 
 class LabeledTrace(Protocol):
-    """The part of a trace that shows where its requests come from. Arrays have equal lengths."""
+    """The part of a trace that shows where its requests come from: see `EventArrays`."""
 
     @property
-    def op(self) -> NDArray[np.uint8]:
-        """Kind of each event."""
-        ...
-
+    def op(self) -> NDArray[np.uint8]: ...  # noqa: D102
     @property
-    def block(self) -> NDArray[np.uint32]:
-        """Index into `labels` for a mark."""
-        ...
-
+    def block(self) -> NDArray[np.uint32]: ...  # noqa: D102
+    @property
+    def label(self) -> NDArray[np.uint32] | None: ...  # noqa: D102
     @property
     def labels(self) -> tuple[str, ...]:
         """The names of operators and phases."""
-        ...
-
-    @property
-    def label(self) -> NDArray[np.uint32] | None:
-        """Index into `labels` of each event, where known."""
         ...
 
 

@@ -9,7 +9,7 @@ from typing import Any, Self
 from allocbench.allocators import _core, factory
 from allocbench.allocators._core import DeviceStats, Latency, ProgramStats, SpecError, Stats
 from allocbench.allocators.devices import parse_bytes
-from allocbench.allocators.observers import Recording, recording
+from allocbench.allocators.observers import RecordedEvents, recording
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
@@ -138,7 +138,7 @@ class Program:
             for memory in self._core.memories()
         ]
 
-    def recording(self, ordinal: int = 0) -> Recording:
+    def recording(self, ordinal: int = 0) -> RecordedEvents:
         """The requests on a GPU so far, as the arrays of a trace.
 
         Blocks of captured graphs are not included. Raises SpecError unless the spec has a `record`

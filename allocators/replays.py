@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator, DeviceStats, Moment, Stats
@@ -14,141 +14,12 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from allocbench.base.trace import AnyTrace, EventArrays, Layout
+
 Columns: TypeAlias = "dict[str, NDArray[Any]]"
 Seconds: TypeAlias = "NDArray[np.float32]"
 CALL_KINDS = ("malloc", "free", "map", "unmap")
 """Names for the values of `kind` in device calls."""
-
-
-class Part(Protocol):
-    """Consecutive events of a trace: arrays of equal length with one element per event.
-
-    `op` is one of base/op_codes.py. `size` is in bytes and used only for allocs. A mark whose
-    `block` is the `step_label` of the trace begins a step. A trim gives free segments back: with
-    pool 0 those outside of private pools and in released pools, with another pool those of that
-    pool if it is released.
-    """
-
-    @property
-    def op(self) -> NDArray[np.uint8]:
-        """Kind of each event."""
-        ...
-
-    @property
-    def block(self) -> NDArray[np.uint32]:
-        """Number of the block, or the label of a mark."""
-        ...
-
-    @property
-    def size(self) -> NDArray[np.uint64]:
-        """Bytes of each alloc."""
-        ...
-
-    @property
-    def stream(self) -> NDArray[np.uint16]:
-        """Stream of each alloc and free."""
-        ...
-
-    @property
-    def pool(self) -> NDArray[np.uint16] | None:
-        """Private pool of each event, 0 for none; a free may have any. None: no event has one."""
-        ...
-
-
-class NumberedPart(Part, Protocol):
-    """A part whose blocks have numbers that are used again after a free."""
-
-    @property
-    def id(self) -> NDArray[np.uint32]:
-        """What placements and errors call the block of each alloc and free."""
-        ...
-
-
-class Head(Protocol):
-    """What holds for all events of a trace."""
-
-    @property
-    def step_label(self) -> int:
-        """Label of the marks that begin a step, or -1."""
-        ...
-
-    @property
-    def pools(self) -> Sequence[PrivatePool]:
-        """The private pools 1, 2, and so on."""
-        ...
-
-    @property
-    def layout(self) -> Layout | None:
-        """What the recorded allocator held at the start, where that is known."""
-        ...
-
-
-class Trace(Part, Head, Protocol):
-    """A trace in memory."""
-
-
-class TraceInParts(Head, Protocol):
-    """A trace that is read part by part, such as one in a large file."""
-
-    def __len__(self) -> int:
-        """Number of events."""
-        ...
-
-    def parts(self) -> Iterator[NumberedPart]:
-        """The parts in order, none of them empty; each call begins with the first.
-
-        The first part has all allocs of the blocks of the layout.
-        """
-        ...
-
-
-class PrivatePool(Protocol):
-    """What a program chose when it made a private pool."""
-
-    @property
-    def use_on_oom(self) -> bool:
-        """Whether its free blocks may serve requests outside of it that would fail."""
-        ...
-
-    @property
-    def no_split(self) -> bool:
-        """Whether each request gets a whole segment."""
-        ...
-
-    @property
-    def rank(self) -> int:
-        """Below 2**64; pools with use_on_oom are tried from the lowest rank on."""
-        ...
-
-
-class Layout(Protocol):
-    """Segments, and the blocks in them that the first events allocate, in order of address.
-
-    Of segments: address, size (bytes), stream, small (in the pool of small blocks), reservation
-    (the address of the one that the segment is a mapped range of, or 0), rank (0 was obtained
-    first) and pool (private, 0 for none). Of blocks: block_address, block_size.
-    """
-
-    @property
-    def address(self) -> NDArray[np.uint64]: ...  # noqa: D102
-    @property
-    def size(self) -> NDArray[np.uint64]: ...  # noqa: D102
-    @property
-    def stream(self) -> NDArray[np.uint16]: ...  # noqa: D102
-    @property
-    def small(self) -> NDArray[np.bool_]: ...  # noqa: D102
-    @property
-    def reservation(self) -> NDArray[np.uint64]: ...  # noqa: D102
-    @property
-    def rank(self) -> NDArray[np.uint32]: ...  # noqa: D102
-    @property
-    def pool(self) -> NDArray[np.uint16]: ...  # noqa: D102
-    @property
-    def block_address(self) -> NDArray[np.uint64]: ...  # noqa: D102
-    @property
-    def block_size(self) -> NDArray[np.uint64]: ...  # noqa: D102
-    @property
-    def segment_of_block(self) -> NDArray[np.int64]: ...  # noqa: D102
 
 
 @dataclass(frozen=True)
@@ -200,7 +71,7 @@ class ReplayResult:
 
 
 def replay(
-    trace: Trace | TraceInParts,
+    trace: AnyTrace,
     allocator: Allocator,
     *,
     samples: int = 1000,
@@ -223,27 +94,19 @@ def replay(
     parts: list[Columns] = []
     sink = placements if callable(placements) else parts.append if placements else None
     measurement = _core.measure(_parts(trace, changes), allocator, samples, sink, keep, detail)
-    return ReplayResult(
-        max_load=measurement.max_load,
-        peak=measurement.peak,
-        stats=measurement.stats,
-        device=measurement.device,
-        counters=measurement.counters,
-        internal_fragmentation_mean=measurement.internal_fragmentation_mean,
-        external_fragmentation_mean=measurement.external_fragmentation_mean,
-        timeline=measurement.timeline,
-        placements=_joined(parts),
-        detail=measurement.detail,
-    )
+    copied: dict[str, Any] = {
+        one.name: getattr(measurement, one.name, None) for one in fields(ReplayResult)
+    }
+    return ReplayResult(**copied | {"placements": _joined(parts)})
 
 
-def time_pass(trace: Trace | TraceInParts, allocator: Allocator) -> float:
+def time_pass(trace: AnyTrace, allocator: Allocator) -> float:
     """Host seconds per event of one pass, including the allocator's lock."""
     return _core.time_pass(_parts(trace), allocator)
 
 
 def time_calls(
-    trace: Trace | TraceInParts, allocator: Allocator, seen: Callable[[Seconds, Seconds], None]
+    trace: AnyTrace, allocator: Allocator, seen: Callable[[Seconds, Seconds], None]
 ) -> float:
     """Call `seen` for each part with the host seconds of each alloc and of each free, in order.
 
@@ -252,7 +115,7 @@ def time_calls(
     return _core.time_each(_parts(trace), allocator, seen)
 
 
-def time_each(trace: Trace, allocator: Allocator) -> tuple[Seconds, Seconds, float]:
+def time_each(trace: AnyTrace, allocator: Allocator) -> tuple[Seconds, Seconds, float]:
     """Host seconds of each alloc and of each free, in trace order.
 
     The third value is the cost of reading the timer, already subtracted from each.
@@ -265,7 +128,7 @@ def time_each(trace: Trace, allocator: Allocator) -> tuple[Seconds, Seconds, flo
 
 
 def failing_event(
-    trace: Trace | TraceInParts, allocator: Allocator, changes: Iterable[Change] = ()
+    trace: AnyTrace, allocator: Allocator, changes: Iterable[Change] = ()
 ) -> int | None:
     """The first event whose request fails, where the replay stops; None if every one succeeds.
 
@@ -274,9 +137,7 @@ def failing_event(
     return _core.failing_event(_parts(trace, changes), allocator)
 
 
-def completes(
-    trace: Trace | TraceInParts, allocator: Allocator, changes: Iterable[Change] = ()
-) -> bool:
+def completes(trace: AnyTrace, allocator: Allocator, changes: Iterable[Change] = ()) -> bool:
     """Whether every request succeeds; arguments as for `failing_event`."""
     return failing_event(trace, allocator, changes) is None
 
@@ -288,16 +149,11 @@ def _joined(parts: list[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in names}
 
 
-def _parts(trace: Trace | TraceInParts, changes: Iterable[Change] = ()) -> _core.TraceParts:
-    parts: Iterable[_core.PartArrays]
-    if hasattr(trace, "parts"):  # much faster than isinstance with a protocol
-        events = len(cast("TraceInParts", trace))
-        parts = (_arrays(part, part.id) for part in trace.parts())
-    else:
-        events, parts = len(trace.op), [_arrays(trace, None)]
+def _parts(trace: AnyTrace, changes: Iterable[Change] = ()) -> _core.TraceParts:
+    events = len(trace)
     return _core.TraceParts(
         events,
-        parts,
+        map(_arrays, trace.parts()),
         trace.step_label,
         [] if trace.layout is None else _held(trace.layout, _first_sizes(trace)),
         [_core.PoolTraits(pool.use_on_oom, pool.no_split, pool.rank) for pool in trace.pools],
@@ -305,21 +161,17 @@ def _parts(trace: Trace | TraceInParts, changes: Iterable[Change] = ()) -> _core
     )
 
 
-def _first_sizes(trace: Trace | TraceInParts) -> NDArray[np.uint64]:
-    return next(trace.parts()).size if hasattr(trace, "parts") else trace.size
-
-
-def _arrays(part: Part, id_: NDArray[np.uint32] | None) -> _core.PartArrays:
+def _first_sizes(trace: AnyTrace) -> NDArray[np.uint64]:
     import numpy as np
 
-    return _core.PartArrays(
-        part.op,
-        part.block,
-        part.size,
-        part.stream,
-        np.empty(0, np.uint16) if part.pool is None else part.pool,
-        np.empty(0, np.uint32) if id_ is None else id_,
-    )
+    return next((part.size for part in trace.parts()), np.empty(0, np.uint64))
+
+
+def _arrays(part: EventArrays) -> _core.PartArrays:
+    import numpy as np
+
+    pool = np.empty(0, np.uint16) if part.pool is None else part.pool
+    return _core.PartArrays(part.op, part.block, part.size, part.stream, pool, part.id)
 
 
 def _changes(changes: Iterable[Change], events: int) -> list[_core.Change]:

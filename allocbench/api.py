@@ -32,7 +32,7 @@ from allocbench.inputs.devices import device_of, recorded_on
 from allocbench.inputs.question import allocator_specs
 from allocbench.inputs.traces import load, load_all
 from allocbench.programs import functions, program
-from allocbench.programs.program import ProgramWorkload, Settings
+from allocbench.programs.program import ProgramSettings, ProgramWorkload
 from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
@@ -191,7 +191,7 @@ def history(folder: str | Path) -> pd.DataFrame:
 def _case(workload: Workload, device: str) -> tuple[Trace, str]:
     """The trace of a workload, and the spec of the device that it is replayed on."""
     simulated = device_of(device)
-    settings = Settings(device=recorded_on(device))
+    settings = ProgramSettings(device=recorded_on(device))
     if isinstance(workload, Trace):
         return workload, simulated
     if isinstance(workload, str):

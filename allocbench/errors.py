@@ -3,37 +3,17 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeAlias
 
 from allocbench.allocators import SpecError
+from allocbench.base.errors import UserError
 
 
-class UsageError(ValueError):
+class UsageError(UserError):
     """Invalid arguments. The message is one line, which says what would be valid."""
 
 
-_Kind: TypeAlias = type[Exception]
-USER_ERRORS: tuple[_Kind, _Kind, _Kind, _Kind, _Kind, _Kind]
-
-
-def __getattr__(name: str) -> tuple[_Kind, ...]:
-    """`USER_ERRORS`, created on first use: this imports every module that defines such an error."""
-    if name != "USER_ERRORS":
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    from allocbench.null_gpu.torch_build import NullGpuError
-    from allocbench.reports.output import ResultError
-    from allocbench.workloads import TraceError
-    from allocbench.workloads.recording import RecordError
-
-    globals()[name] = error_class = (
-        UsageError,
-        SpecError,
-        TraceError,
-        ResultError,
-        RecordError,
-        NullGpuError,
-    )
-    return error_class
+USER_ERRORS = (UserError, SpecError)
+"""All of them; SpecError is defined by the native code."""
 
 
 @contextmanager

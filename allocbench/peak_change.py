@@ -17,7 +17,7 @@ from collections.abc import Sequence
 
 from allocbench.base import units
 from allocbench.errors import USER_ERRORS
-from allocbench.programs.program import DEFAULT_DEVICE, STEPS, ProgramWorkload, Settings
+from allocbench.programs.program import DEFAULT_DEVICE, STEPS, ProgramSettings, ProgramWorkload
 from allocbench.questions import peaks
 from allocbench.questions.peaks import Peak
 
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not command:
         parser.error("no command follows: -- python train.py")
     program = ProgramWorkload(
-        command, Settings(device=parsed.device, steps=parsed.steps, quiet=True)
+        command, ProgramSettings(device=parsed.device, steps=parsed.steps, quiet=True)
     )
     try:
         with contextlib.chdir(parsed.base):

@@ -25,7 +25,7 @@ from allocbench.allocators.devices import parse_bytes
 from allocbench.base import units
 from allocbench.errors import UsageError
 from allocbench.programs import functions
-from allocbench.programs.program import DEFAULT_DEVICE, Settings
+from allocbench.programs.program import DEFAULT_DEVICE, ProgramSettings
 from allocbench.questions import peaks
 
 INSIDE = "ALLOCBENCH_INSIDE_LIMIT_PEAK"
@@ -43,10 +43,10 @@ def is_inside() -> bool:
     return INSIDE in os.environ
 
 
-def settings_for(card: str | None) -> Settings:
+def settings_for(card: str | None) -> ProgramSettings:
     """How code is run: on a named card, such as "l4", or on the default one."""
     device = f"null:{card}" if card else DEFAULT_DEVICE
-    return Settings(device=device, steps=None, quiet=True, variables={INSIDE: "1"})
+    return ProgramSettings(device=device, steps=None, quiet=True, variables={INSIDE: "1"})
 
 
 class limit_peak:  # noqa: N801

@@ -10,11 +10,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from allocbench.base.errors import UserError
+
 OLDEST, NEWEST = (2, 5), (2, 15)
 """The versions of PyTorch that are accepted."""
 
 
-class NullGpuError(RuntimeError):
+class NullGpuError(UserError):
     """A null GPU is not possible; the message is one line."""
 
 

@@ -4,10 +4,11 @@
 import sys
 from pathlib import Path
 
+from allocbench.base.errors import UserError
 from allocbench.base.whole_file import whole_file
 
 
-class ResultError(ValueError):
+class ResultError(UserError):
     """Rows that break the schema, or a results or report file that cannot be read or written."""
 
 

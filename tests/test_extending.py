@@ -185,7 +185,7 @@ def test_a_workload_recorded_from_a_program(copy: Copy) -> None:
     cuda = python()  # skips the test without a CUDA build of PyTorch
     module = """from dataclasses import dataclass
 
-from allocbench.workloads.program import Program
+from allocbench.workloads.program import ModelProgram
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def run(config, device, mark):
     torch.empty(config.bytes, dtype=torch.uint8, device=device).add_(1)
 
 
-PROGRAM = Program(run, Config(5000), Config(5), "a toy", 0)
+PROGRAM = ModelProgram(run, Config(5000), Config(5), "a toy", 0)
 if __name__ == "__main__":
     PROGRAM.main()
 """

@@ -20,7 +20,7 @@ Symbol = tuple[int, int]  # op, and the size of the block allocated or freed
 
 
 @dataclass(frozen=True)
-class Agreement:
+class Match:
     """How well two traces agree: `captured`, the one under test, and `recorded`, the reference.
 
     matched: events in a longest common subsequence of the two, as `agreement` defines it.
@@ -52,7 +52,7 @@ class Agreement:
         return self.matched / self.recorded_events if self.recorded_events else 1.0
 
 
-def agreement(captured: Trace, recorded: Trace, rounding: int = 1, smallest: int = 0) -> Agreement:
+def agreement(captured: Trace, recorded: Trace, rounding: int = 1, smallest: int = 0) -> Match:
     """Compare two traces by their allocs and frees, in order, ignoring block ids.
 
     Two events are equal if both allocate, or both free, a block of the same size. Consecutive frees
@@ -73,7 +73,7 @@ def agreement(captured: Trace, recorded: Trace, rounding: int = 1, smallest: int
     left, right = (_symbols(trace, rounding, smallest) for trace in (captured, recorded))
     missed = Counter(size for op, size in right if op == ALLOC)
     missed.subtract(size for op, size in left if op == ALLOC)
-    return Agreement(
+    return Match(
         matched=common(left, right),
         captured_events=len(left),
         recorded_events=len(right),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What files are packed in: how they begin, and how far they may expand."""
+"""Compressed and packed input files: their first bytes, and the limit of their expanded size."""
 
 PARQUET = b"PAR1"
 IN_MEMORY = 64 << 20

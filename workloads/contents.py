@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.base.trace import EventArrays
 from allocbench.workloads import ALLOC, FREE, MARK, AnyTrace
 from allocbench.workloads.distribution import Distribution
 from allocbench.workloads.modelled_workspaces import modelled_in
-from allocbench.workloads.streaming import Part, parts_of
 
 
 @dataclass(frozen=True)
-class Held:
+class LargeBlock:
     """A block: its bytes, the events of its alloc and of its free, its id and its label.
 
     freed: None if it is alive at the end. number: of the block while it is alive.
@@ -47,14 +47,14 @@ class Contents:
     blocks: int = 0
     sizes: Distribution = field(default_factory=Distribution)
     modelled: dict[str, tuple[int, int]] = field(default_factory=dict)
-    largest: list[Held] = field(default_factory=list)
+    largest: list[LargeBlock] = field(default_factory=list)
 
 
 def contents(trace: AnyTrace, largest: int) -> Contents:
     """Count what is in a valid trace, and find so many of its largest blocks."""
     found = Contents()
     first = 0
-    for part in parts_of(trace):
+    for part in trace.parts(labels=True):
         is_alloc = part.op == ALLOC
         found.events.update(_counts(part.op))
         found.marks.update(_counts(part.block[part.op == MARK]))
@@ -77,8 +77,10 @@ def _counts(values: NDArray[Any]) -> dict[int, int]:
     return dict(zip(distinct.tolist(), counts.tolist(), strict=True))
 
 
-def _largest(before: list[Held], part: Part, first: int, most: int) -> list[Held]:
-    """The largest blocks of the parts so far and of the next one, which begins at event `first`."""
+def _largest(
+    before: list[LargeBlock], part: EventArrays, first: int, most: int
+) -> list[LargeBlock]:
+    """The largest blocks of the parts so far and of the next; it begins at event `first`."""
     held = [_freed_in(part, old, -1, first) if old.freed is None else old for old in before]
     enough = held[-1].size if len(held) == most else 0
     allocs = np.flatnonzero((part.op == ALLOC) & (part.size >= enough))
@@ -86,11 +88,13 @@ def _largest(before: list[Held], part: Part, first: int, most: int) -> list[Held
     for event in allocs[order[:most]].tolist():
         label = None if part.label is None else int(part.label[event])
         sizes = int(part.size[event]), first + event, int(part.id[event])
-        held.append(_freed_in(part, Held(*sizes, label, int(part.block[event])), event, first))
+        held.append(
+            _freed_in(part, LargeBlock(*sizes, label, int(part.block[event])), event, first)
+        )
     return sorted(held, key=lambda block: (block.size, block.event), reverse=True)[:most]
 
 
-def _freed_in(part: Part, held: Held, after: int, first: int) -> Held:
+def _freed_in(part: EventArrays, held: LargeBlock, after: int, first: int) -> LargeBlock:
     """The block with its free, if that is after an event of the part."""
     later = (part.block[after + 1 :] == held.number) & (part.op[after + 1 :] == FREE)
     frees = np.flatnonzero(later)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from allocbench.workloads.streaming import Part
+from allocbench.base.trace import EventArrays
 from allocbench.workloads.trace import ALLOC, Trace
 
 _MARK = re.compile(r"\[modelled: (\w+)\]$")
@@ -33,7 +33,7 @@ def modelled(trace: Trace) -> dict[str, tuple[int, int]]:
     return modelled_in(trace, trace.labels)
 
 
-def modelled_in(part: Trace | Part, labels: Sequence[str]) -> dict[str, tuple[int, int]]:
+def modelled_in(part: EventArrays, labels: Sequence[str]) -> dict[str, tuple[int, int]]:
     """As `modelled`, for a part of a trace with these labels."""
     by_rule = dict[str, tuple[int, int]]()
     if part.label is None:

@@ -24,7 +24,7 @@ Mark = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Program(Generic[Config]):
+class ModelProgram(Generic[Config]):
     """A PyTorch program whose recorded allocations are a workload.
 
     run: builds, runs and drops the model: `run(config, device, mark)`.

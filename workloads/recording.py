@@ -23,6 +23,7 @@ from typing import Any
 
 from allocbench.base import children
 from allocbench.base.children import Ended
+from allocbench.base.errors import UserError
 from allocbench.base.hooks import hook_variables
 from allocbench.workloads.files import read
 from allocbench.workloads.trace import Trace
@@ -33,7 +34,7 @@ STACKS = {"none": "", "lines": "python", "operators": "all"}
 """Label of allocs -> the stacks that PyTorch must keep for it."""
 
 
-class RecordError(RuntimeError):
+class RecordError(UserError):
     """A command cannot be recorded. The message is one line."""
 
 

@@ -131,7 +131,7 @@ class HistoryRecorder:
         self._path.with_suffix(".error").write_text(text)
 
 
-class Steps:
+class StepMarks:
     """Annotates each optimizer step in the allocator's history, and ends the process after some.
 
     Only the first optimizer that steps counts: a step of a program often has one of each optimizer.
@@ -313,7 +313,7 @@ def after_torch(torch: ModuleType) -> None:
     with suppress(Exception):
         PrivatePools(torch)
     try:
-        Steps(torch, int(limit) if limit else None)
+        StepMarks(torch, int(limit) if limit else None)
     except Exception as error:
         if limit:
             HistoryRecorder(torch, folder).complain(error)

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.base.trace import EventArrays, Layout
 from allocbench.workloads._native import BlockNumbers
 from allocbench.workloads.coverage import WHOLE, Coverage
 from allocbench.workloads.errors import errors_naming
-from allocbench.workloads.layout import Layout
 from allocbench.workloads.trace import (
     COLUMNS,
     Broken,
@@ -55,22 +55,20 @@ class Source:
     read: Callable[[tuple[str, ...]], Iterator[Arrays]]
 
 
-@dataclass(frozen=True)
-class Part:
-    """Consecutive events of a trace: arrays of equal length, as in `Trace`, except for `block`.
+@dataclass(frozen=True, eq=False)
+class NumberedEvents(EventArrays):
+    """Events of a file, whose blocks have numbers below the most that are alive at once.
 
-    block: uint32 (n,), a number for the block of each alloc and free, below the largest number of
-        blocks that are alive at once; a number is used again after its block's free.
-    id: uint32 (n,), `block` as it is in the trace.
+    block: a number is used again after its block's free. names: uint32 (n,), `block` as it is in
+    the trace.
     """
 
-    op: NDArray[np.uint8]
-    block: NDArray[np.uint32]
-    size: NDArray[np.uint64]
-    stream: NDArray[np.uint16]
-    pool: NDArray[np.uint16] | None
-    id: NDArray[np.uint32]
-    label: NDArray[np.uint32] | None = None
+    names: NDArray[np.uint32]
+
+    @property
+    def id(self) -> NDArray[np.uint32]:
+        """As in the trace."""
+        return self.names
 
 
 class StreamedTrace:
@@ -112,7 +110,7 @@ class StreamedTrace:
         """Index of the label "step", or -1 without one."""
         return step_label_in(self.labels)
 
-    def parts(self, *, labels: bool = False) -> Iterator[Part]:
+    def parts(self, *, labels: bool = False) -> Iterator[NumberedEvents]:
         """All events in order, from the beginning. The first part has the layout's blocks.
 
         labels: whether parts have the labels of their events, if the trace has labels.
@@ -132,7 +130,7 @@ class StreamedTrace:
         cut: dict[str, Any] = {name: array[:count] for name, array in columns.items()}
         return Trace(**cut, **self._source.head)
 
-    def _numbered(self, labels: bool = False) -> Iterator[Part]:
+    def _numbered(self, labels: bool = False) -> Iterator[NumberedEvents]:
         wanted = (*_REPLAYED, "label") if labels else _REPLAYED
         numbers = BlockNumbers()
         first = 0
@@ -155,7 +153,7 @@ class StreamedTrace:
         if waiting:
             yield _joined(waiting)
 
-    def _checked(self) -> Iterator[Part]:
+    def _checked(self) -> Iterator[NumberedEvents]:
         checked, numbered = BlockNumbers(), BlockNumbers()
         first = 0
         for arrays in self._read(self._source.columns):
@@ -178,14 +176,6 @@ def check_sum(trace: AnyTrace) -> None:
         raise TraceError(f"its allocs add up to {trace.requested:,} bytes, more than {MAX_SIZE:,}")
 
 
-def parts_of(trace: AnyTrace) -> Iterator[Part]:
-    """The parts of a trace with their labels. A trace in memory is one part."""
-    if isinstance(trace, StreamedTrace):
-        yield from trace.parts(labels=True)
-    elif len(trace):
-        yield _part(trace.columns(), trace.block)
-
-
 def first_events(trace: AnyTrace, count: int) -> Trace:
     """A trace cut after its first events, at most the allocs of its layout."""
     if isinstance(trace, StreamedTrace):
@@ -205,7 +195,7 @@ def _joined(parts: list[Arrays]) -> Arrays:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
-def _part(arrays: Arrays, block: NDArray[np.uint32]) -> Part:
+def _part(arrays: Arrays, block: NDArray[np.uint32]) -> NumberedEvents:
     op, size, stream = arrays["op"], arrays["size"], arrays["stream"]
     pool, label = arrays.get("pool"), arrays.get("label")
-    return Part(op, block, size, stream, pool, arrays["block"], label)
+    return NumberedEvents(op, block, size, stream, arrays["block"], pool=pool, label=label)

@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.base.text import encodable
+from allocbench.base.trace import EventArrays, Layout
 from allocbench.workloads._native import BlockNumbers
 from allocbench.workloads.coverage import WHOLE, Coverage
-from allocbench.workloads.layout import Layout
 from allocbench.workloads.sorting import stable_order
 from allocbench.workloads.vocabulary import ALLOC as ALLOC
 from allocbench.workloads.vocabulary import FREE as FREE
@@ -49,17 +49,14 @@ class Broken:
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(EventArrays):
     """Events in order, one per element of each array; n = `len(trace)`.
 
-    op: uint8 (n,), one of ALLOC, FREE, MARK, TRIM and the events of private pools (POOL_EVENTS).
-    block: uint32 (n,), the block's id, below the number of allocs; an id may be reused after its
-        free. For a mark, an index into `labels`.
-    size: uint64 (n,), requested bytes, at least 1 for an alloc and 0 for every other op.
-    stream: uint16 (n,), the stream of the event.
+    The arrays of `EventArrays`. A block's id is below the number of allocs, and may be reused after
+    its free.
+
     labels: the names that marks and `label` refer to. A mark named "step" begins a step.
     time_ns: uint64 (n,) or None, nanoseconds since the recording began.
-    label: uint32 (n,) or None, index into `labels`: the operator or phase of each event.
     module: uint32 (n,) or None, index into `labels`: the path of the module of the model that each
         alloc belongs to, "" where that is not known.
     kind: uint32 (n,) or None, index into `labels`: what each alloc holds, as its program said:
@@ -70,27 +67,17 @@ class Trace:
     layout: what the recorded allocator held before the first event, or None where that is not
         known. An allocator that can take a layout over begins with it and does not serve the allocs
         of its blocks; any other allocator serves them first.
-    pool: uint16 (n,) or None, the private pool of each event, 0 for memory outside of them; None if
-        no event has one. A free may have any, because its block knows its pool. A trim with pool 0
-        returns free segments outside of private pools and in released ones; any other trim returns
-        those of its pool, if the pool is released.
     pools: the private pools 1, 2, and so on.
     coverage: which part of the program the events are.
     """
 
-    op: NDArray[np.uint8]
-    block: NDArray[np.uint32]
-    size: NDArray[np.uint64]
-    stream: NDArray[np.uint16]
     labels: tuple[str, ...] = ()
     time_ns: NDArray[np.uint64] | None = None
-    label: NDArray[np.uint32] | None = None
     module: NDArray[np.uint32] | None = None
     kind: NDArray[np.uint32] | None = None
     line: NDArray[np.uint32] | None = None
     provenance: Provenance = Provenance()  # noqa: RUF009
     layout: Layout | None = None
-    pool: NDArray[np.uint16] | None = None
     pools: tuple[PrivatePool, ...] = ()
     coverage: Coverage = WHOLE
 
@@ -103,6 +90,11 @@ class Trace:
 
     def __len__(self) -> int:
         return len(self.op)
+
+    def parts(self, *, labels: bool = False) -> Iterator[EventArrays]:
+        """The trace as one part, with labels in any case; nothing if it is empty."""
+        if len(self):
+            yield self
 
     @property
     def name(self) -> str:

@@ -12,11 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from allocbench.base.trace import EventArrays
 from allocbench.workloads._native import HighLoad, TraceScan
 from allocbench.workloads.trace import Trace
 
@@ -61,26 +60,13 @@ class Features:
     """First t at which L(t) is the max load, / n: 0 at the start of the trace, 1 at its end."""
 
 
-class Part(Protocol):
-    """Consecutive events of a trace: arrays of equal length, as in `Trace`."""
-
-    @property
-    def op(self) -> NDArray[np.uint8]: ...  # noqa: D102
-    @property
-    def block(self) -> NDArray[np.uint32]: ...  # noqa: D102
-    @property
-    def size(self) -> NDArray[np.uint64]: ...  # noqa: D102
-    @property
-    def stream(self) -> NDArray[np.uint16]: ...  # noqa: D102
-
-
 def features(trace: Trace) -> Features:
     """The features of a valid trace; may raise ValueError for another."""
-    return features_of_parts(lambda: (trace,), trace.step_label, len(trace))
+    return features_of_parts(trace.parts, trace.step_label, len(trace))
 
 
 def features_of_parts(
-    parts: Callable[[], Iterable[Part]], step_label: int, most_blocks: int
+    parts: Callable[[], Iterable[EventArrays]], step_label: int, most_blocks: int
 ) -> Features:
     """The features of a valid trace whose parts, in order, come from each call of `parts`.
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every package may import: spec grammar, op codes, whole files, hooks, one-line text.
+"""What every package may import: traces as arrays, errors, spec grammar, whole files, hooks, text.
 
-Nothing in this package imports another part of allocbench or anything outside the standard library.
+Nothing in this package imports another part of allocbench. Importing it needs the standard library
+only; numpy is imported where arrays are computed with.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run a program that gets the signals meant for this process."""
+"""Run a program, and pass on the signals that this process gets meanwhile."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from allocbench.output.files import STDOUT, check_outputs, open_output, written
 from allocbench.output.terminal import console, plain_table
 
 if TYPE_CHECKING:
-    from allocbench.workloads.alignment import Agreement
+    from allocbench.workloads.alignment import Match
 
 EXAMPLES = (
     "allocbench match gpt2-train trace.parquet",
@@ -55,13 +55,13 @@ def run(
             _print(match)
 
 
-def _write(match: Agreement, path: str) -> None:
+def _write(match: Match, path: str) -> None:
     derived = {name: getattr(match, name) for name in ("precision", "recall", "peak_error")}
     with open_output(path) as sink:
         sink.write(json_text.dumps(asdict(match) | derived).encode() + b"\n")
 
 
-def _print(match: Agreement) -> None:
+def _print(match: Match) -> None:
     out = console()
     out.print(_table(match))
     if match.missed:
@@ -69,7 +69,7 @@ def _print(match: Agreement) -> None:
         out.print(_missed(match))
 
 
-def _table(match: Agreement) -> Table:
+def _table(match: Match) -> Table:
     table = plain_table("", "", "captured", "recorded", right=("captured", "recorded"))
     events = f"{match.captured_events:,}", f"{match.recorded_events:,}"
     table.add_row("allocs and frees", *events)
@@ -81,7 +81,7 @@ def _table(match: Agreement) -> Table:
     return table
 
 
-def _missed(match: Agreement) -> Table:
+def _missed(match: Match) -> Table:
     numbers = ("size", "more allocs", "bytes")
     table = plain_table("recorded more often than captured", *numbers, right=numbers)
     most = sorted(match.missed.items(), key=lambda item: -item[0] * item[1])

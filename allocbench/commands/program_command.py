@@ -65,9 +65,9 @@ class ProgramCommand(TyperCommand):
                         f"--{name} is for a program, such as -- python train.py"
                     )
             return super().invoke(ctx)
-        from allocbench.programs.program import STEPS, Settings, asked
+        from allocbench.programs.program import STEPS, ProgramSettings, asked
 
-        settings = Settings(
+        settings = ProgramSettings(
             device=given.get("device") or recorded_on(ctx.meta.get(options.DEVICE_GIVEN)),
             steps=given["steps"] or STEPS,
             seconds=given["timeout"],

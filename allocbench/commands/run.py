@@ -163,7 +163,7 @@ def _run_on(
 
     names = [layer.name for layer in parse(allocator).layers]
     spec = f"record:of={allocator}" if record and "record" not in names else allocator
-    settings = with_allocator.Settings(spec, folder, record=record is not None, poison=poison)
+    settings = with_allocator.RunSettings(spec, folder, record=record is not None, poison=poison)
     inherited = os.environ | (machine.environment if machine else {})
     code = children.run(command, with_allocator.environment(settings, inherited)).code
     reports = list(with_allocator.reports(folder))

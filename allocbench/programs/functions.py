@@ -17,12 +17,12 @@ from allocbench.base.extra import needs_extra
 from allocbench.base.whole_file import whole_file
 from allocbench.errors import UsageError
 from allocbench.programs import call
-from allocbench.programs.program import ProgramWorkload, Settings
+from allocbench.programs.program import ProgramSettings, ProgramWorkload
 
 _MOST = 100  # files
 
 
-def program_of(function: Callable[[], object], settings: Settings) -> ProgramWorkload:
+def program_of(function: Callable[[], object], settings: ProgramSettings) -> ProgramWorkload:
     """The program that calls a function, copied by cloudpickle with everything that it refers to.
 
     Raises UsageError for a function that cannot be copied, and ModuleNotFoundError without

@@ -36,7 +36,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProgramSettings:
     """How programs are run. tell: called with each note for the user.
 
     device: a null GPU; None for this machine's GPU, or `DEFAULT_DEVICE` without one. steps:
@@ -60,12 +60,12 @@ class Settings:
     tell: Tell = field(default=lambda line: None, compare=False)
 
 
-_DEFAULT = Settings()
-_settings: ContextVar[Settings] = ContextVar("settings", default=_DEFAULT)
+_DEFAULT = ProgramSettings()
+_settings: ContextVar[ProgramSettings] = ContextVar("settings", default=_DEFAULT)
 
 
 @contextmanager
-def asked(settings: Settings) -> Iterator[None]:
+def asked(settings: ProgramSettings) -> Iterator[None]:
     """While active, programs that are loaded from their text run with these settings."""
     token = _settings.set(settings)
     try:
@@ -79,7 +79,7 @@ class ProgramWorkload:
     """A command line, and how to run it. name: of its traces; default: its script's."""
 
     command: tuple[str, ...]
-    settings: Settings = field(default_factory=Settings)
+    settings: ProgramSettings = field(default_factory=ProgramSettings)
     name: str = ""
 
     def __str__(self) -> str:
@@ -150,7 +150,7 @@ def _ranks(program: ProgramWorkload) -> list[str]:
     return [""] if world is None else [f"rank{rank}" for rank in dict.fromkeys((0, world - 1))]
 
 
-def _devices(settings: Settings) -> list[str | None]:
+def _devices(settings: ProgramSettings) -> list[str | None]:
     """The device of each run: a single one, or those of the first and the last rank."""
     device = settings.device
     if device is None and (settings.world or not recording.has_cuda()):

@@ -36,7 +36,7 @@ WRONG = 2
 
 
 @dataclass(frozen=True)
-class Settings:
+class RunSettings:
     """What to do in the processes of a program."""
 
     spec: str
@@ -62,7 +62,7 @@ class Report:
     trace: dict[str, NDArray[Any]] | None
 
 
-def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:
+def environment(settings: RunSettings, inherited: Mapping[str, str]) -> dict[str, str]:
     """The environment for a program that runs with these settings."""
     from allocbench.allocators import _core
 
@@ -112,7 +112,7 @@ def choose() -> None:
     from allocbench.allocators import SpecError
     from allocbench.allocators import torch as adapter
 
-    settings = Settings(**json.loads(os.environ[_VARIABLE]))
+    settings = RunSettings(**json.loads(os.environ[_VARIABLE]))
     try:
         program = adapter.use(settings.spec, poison=settings.poison)
     except SpecError as error:
@@ -125,14 +125,14 @@ def choose() -> None:
     )
 
 
-def _leave_in_child(program: Any, settings: Settings) -> None:
+def _leave_in_child(program: Any, settings: RunSettings) -> None:
     used = {use.ordinal for use in program.uses()}  # by the parent, before the fork
     multiprocessing.util.Finalize(
         None, _leave, args=(program, settings, os.getpid(), used), exitpriority=-100
     )
 
 
-def _leave(program: Any, settings: Settings, pid: int, inherited: Collection[int] = ()) -> None:
+def _leave(program: Any, settings: RunSettings, pid: int, inherited: Collection[int] = ()) -> None:
     """Write the reports of this process, the arrays first."""
     import torch
 

@@ -171,7 +171,7 @@ def _serve(found: Answer, asked: Requests, cache_tokens: int, speed: float) -> S
         "activation_layers": 0,
         **_speed(server_asked.card),
     }
-    settings = server.Settings(**settle(server.OPTIONS, values))
+    settings = server.ServerSettings(**settle(server.OPTIONS, values))
     counts = server.serve(pages, model, settings, asked.first(0, speed))
     return Served(pages.peak // token, counts.preemptions, counts.rejected, counts.seconds)
 

@@ -14,7 +14,12 @@ from allocbench.allocators.replays import CALL_KINDS
 from allocbench.allocators.spec import parse
 from allocbench.replays.recorded_settings import in_force
 from allocbench.workloads import Trace
-from allocbench.workloads.exporters.replayed_trace import Block, DeviceCall, ReplayedTrace, Segment
+from allocbench.workloads.exporters.replayed_trace import (
+    DeviceCall,
+    ReplayedBlock,
+    ReplayedSegment,
+    ReplayedTrace,
+)
 from allocbench.workloads.layout import Layout
 from allocbench.workloads.trace import spans
 
@@ -55,11 +60,11 @@ def replayed(trace: Trace, allocator: str, device: str) -> ReplayedTrace:
     begun = _begun(trace.layout, events) if taken_over and trace.layout is not None else {}
     mapped = {event.address for event in events if event.action == "segment_map"}
     segments = [
-        Segment(
+        ReplayedSegment(
             segment.address,
             segment.size,
             [
-                Block(
+                ReplayedBlock(
                     block.address,
                     block.size,
                     block.requested,

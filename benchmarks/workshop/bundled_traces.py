@@ -28,7 +28,7 @@ from allocbench.errors import USER_ERRORS
 from allocbench.null_gpu import launch
 from allocbench.workloads import FREE, MARK, Trace, TraceError, catalog, write
 from allocbench.workloads.coverage import WHOLE
-from allocbench.workloads.program import Program
+from allocbench.workloads.program import ModelProgram
 from allocbench.workloads.recording import RecordError, record
 from allocbench.workloads.trace import spans
 from benchmarks.workshop import second_runs
@@ -51,7 +51,7 @@ class TraceFile:
     path: Path
     name: str
     date: str
-    program: Program[Any]
+    program: ModelProgram[Any]
     module: str
     arguments: tuple[str, ...] = ()
 

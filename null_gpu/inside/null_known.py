@@ -4,7 +4,7 @@
 A check of PyTorch, such as that of a distribution's parameters, is passed: on a real GPU, a program
 that works passes it too, and tensors that it compares are close. The scale of a GradScaler is the
 one that it began with, because it finds no gradient that is not finite. LBFGS finds a better loss
-in each iteration, so it makes as many as it may, and its history fills.
+in each iteration, so it makes `max_iter` of them, and fills its history.
 """
 
 from __future__ import annotations

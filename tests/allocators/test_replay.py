@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from statistics import mean
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -274,20 +274,21 @@ def test_only_allocs_and_frees_have_block_ids_and_only_allocs_have_sizes(replay:
 
 @pytest.mark.parametrize("replay", EVERY_REPLAY)
 def test_arrays_of_different_lengths_are_refused(replay: Replay) -> None:
-    arrays = vars(trace_of([(ALLOC, 0, 1), (FREE, 0, 0)])) | {"step_label": -1}
+    trace = trace_of([(ALLOC, 0, 1), (FREE, 0, 0)])
     allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
     for name in ("op", "block", "size", "stream"):
-        short = SimpleNamespace(**(arrays | {name: arrays[name][:1].copy()}))
+        changed: dict[str, Any] = {name: getattr(trace, name)[:1].copy()}
+        short = dataclasses.replace(trace, **changed)
         with pytest.raises(ValueError, match="differ in length"):
             replay(short, allocator)
 
 
 def test_arrays_of_the_wrong_type_are_refused() -> None:
-    arrays = vars(trace_of([(ALLOC, 0, 1)])) | {"step_label": -1}
-    arrays["size"] = arrays["size"].astype(np.int32)
+    trace = trace_of([(ALLOC, 0, 1)])
+    changed: dict[str, Any] = {"size": trace.size.astype(np.int32)}
     allocator = allocators.make("bfc", allocators.SimulatedDevice("1GiB"))
     with pytest.raises(TypeError):
-        allocators.replay(SimpleNamespace(**arrays), allocator)
+        allocators.replay(dataclasses.replace(trace, **changed), allocator)
 
 
 @pytest.mark.usefixtures("measured_times")

@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason="the bundled programs need PyTorch")
 
 from allocbench.workloads import catalog  # noqa: E402
 from allocbench.workloads.models import llama, llm_continuous, llm_decode, moe, paged  # noqa: E402
-from allocbench.workloads.program import Program  # noqa: E402
+from allocbench.workloads.program import ModelProgram  # noqa: E402
 
 MODULES = [catalog.bundled(name).module for name in catalog.captured()]
 
@@ -34,7 +34,7 @@ def test_a_program_runs_alone() -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_programs_run_on_a_cpu(module: str) -> None:
-    program: Program[Any] = importlib.import_module(module).PROGRAM
+    program: ModelProgram[Any] = importlib.import_module(module).PROGRAM
     marks: list[str] = []
     program.run(program.tiny, "cpu", marks.append)
     check_marks(marks)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, TraceError, catalog, write
-from allocbench.workloads.program import Program
+from allocbench.workloads.program import ModelProgram
 from allocbench.workloads.recording import Recorded, RecordError
 from benchmarks.workshop import bundled_traces
 from benchmarks.workshop.bundled_traces import TORCH, TraceFile, trace_of
@@ -26,7 +26,7 @@ class Config:
     layers: int
 
 
-PROGRAM = Program(run=lambda *_: None, full=Config(2), tiny=Config(1), model="GPT-2", seed=7)
+PROGRAM = ModelProgram(run=lambda *_: None, full=Config(2), tiny=Config(1), model="GPT-2", seed=7)
 
 
 def small(size: int) -> Trace:

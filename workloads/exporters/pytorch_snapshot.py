@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO
 
 from allocbench.workloads._native import SMALL_REQUEST
-from allocbench.workloads.exporters.replayed_trace import DeviceCall, ReplayedTrace, Segment
+from allocbench.workloads.exporters.replayed_trace import DeviceCall, ReplayedSegment, ReplayedTrace
 from allocbench.workloads.pytorch_settings import stored
 from allocbench.workloads.recording_hook import annotation
 from allocbench.workloads.snapshot_format import ANNOTATION, BLOCK, EVENT, FRAME, SEGMENT
@@ -56,7 +56,7 @@ class _Frames:
         return self._of[self._label[event]]
 
 
-def _segment(replayed: ReplayedTrace, segment: Segment, frames: _Frames) -> dict[str, Any]:
+def _segment(replayed: ReplayedTrace, segment: ReplayedSegment, frames: _Frames) -> dict[str, Any]:
     live = [block for block in segment.blocks if block.requested]
     stream, small, pool = segment.stream, segment.small, segment.pool
     if stream is None:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from allocbench.workloads.trace import ALLOC, Trace, spans
 
 
-class Block(NamedTuple):
+class ReplayedBlock(NamedTuple):
     """A block of a segment at the end. Sizes in bytes; `requested` is 0 in a free block.
 
     `event` is the index of its alloc in the trace, or -1 for a free block.
@@ -26,7 +26,7 @@ class Block(NamedTuple):
     event: int
 
 
-class Segment(NamedTuple):
+class ReplayedSegment(NamedTuple):
     """A segment at the end, tiled by its blocks.
 
     stream, small, pool: of one that was held from the start, else None. expandable: whether it
@@ -35,7 +35,7 @@ class Segment(NamedTuple):
 
     address: int
     size: int
-    blocks: Sequence[Block]
+    blocks: Sequence[ReplayedBlock]
     stream: int | None = None
     small: bool | None = None
     pool: int | None = None
@@ -78,7 +78,7 @@ class ReplayedTrace:
     allocated: NDArray[np.uint64]
     reserved: NDArray[np.uint64]
     device_calls: Sequence[DeviceCall]
-    segments: Sequence[Segment]
+    segments: Sequence[ReplayedSegment]
     taken_over: int = 0
     options: Mapping[str, str] | None = None
 

@@ -30,7 +30,7 @@ _MOST = 200  # characters
 MODULE_FILE = "<allocbench.module>"
 """The file name of frames that are named after a module; as in workloads/module_hook.py."""
 BACKWARD = "backward pass"
-"""The kind of an alloc of which only that is known."""
+"""The kind of an alloc of the backward pass that is nothing more specific, such as a gradient."""
 
 
 class Frame(NamedTuple):

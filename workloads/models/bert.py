@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from allocbench.workloads.models.llama import bfloat16_on
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 
 SEED = 0
 
@@ -119,7 +119,7 @@ def serve(config: Config, device: str, mark: Mark) -> None:
     mark("teardown")
 
 
-PROGRAM = Program(
+PROGRAM = ModelProgram(
     run=torch.no_grad()(serve),
     full=Config(
         layers=24,

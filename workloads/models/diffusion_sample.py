@@ -19,7 +19,7 @@ from torch.nn import functional
 
 from allocbench.workloads.models.llama import bfloat16_on
 from allocbench.workloads.models.unet import SD15, TINY, Residual, Shape, UNet
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def sample(config: Config, device: str, mark: Mark) -> None:
     mark("teardown")
 
 
-PROGRAM = Program(
+PROGRAM = ModelProgram(
     run=torch.no_grad()(sample),
     full=Config(
         shape=SD15,

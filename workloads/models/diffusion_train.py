@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from allocbench.workloads.models.unet import SD15, TINY, Shape, UNet
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 
 SEED = 0
 
@@ -68,7 +68,7 @@ def train(config: Config, device: str, mark: Mark) -> None:
     mark("teardown")
 
 
-PROGRAM = Program(
+PROGRAM = ModelProgram(
     run=train,
     full=Config(
         shape=SD15,

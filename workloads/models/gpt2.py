@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from allocbench.workloads.models.transformer import Block
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 
 SEED = 0
 
@@ -100,7 +100,7 @@ def train(config: Config, device: str, mark: Mark) -> None:
     mark("teardown")
 
 
-PROGRAM = Program(
+PROGRAM = ModelProgram(
     run=train,
     full=Config(
         layers=12,

@@ -27,7 +27,7 @@ from allocbench.workloads.models.llama import (
     causal,
     frozen,
 )
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def fine_tune(config: Config, device: str, mark: Mark) -> None:
     mark("teardown")
 
 
-PROGRAM = Program(
+PROGRAM = ModelProgram(
     run=fine_tune,
     full=Config(shape=LLAMA3_8B, batch=2, lengths=(3072, 4096, 2304)),
     tiny=Config(shape=TINY, batch=2, lengths=(24, 32, 17), rank=4),

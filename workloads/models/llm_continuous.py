@@ -19,7 +19,7 @@ from torch import Tensor
 from allocbench.workloads.models.llama import LLAMA3_8B, TINY, Shape, frozen
 from allocbench.workloads.models.llm_decode import SEED, Request, draw_requests
 from allocbench.workloads.models.paged import Sequence, make_pages, write_next
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def tokens_of(sequence: Sequence[int], count: int, shape: Shape, device: str) ->
     return torch.randint(shape.vocabulary, (count,), device=device)
 
 
-PROGRAM = Program(
+PROGRAM = ModelProgram(
     run=torch.no_grad()(serve),
     full=Config(
         shape=LLAMA3_8B,

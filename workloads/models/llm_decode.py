@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from allocbench.workloads.models.llama import LLAMA3_8B, TINY, Llama, Shape, causal, choose, frozen
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 
 SEED = 0
 
@@ -138,7 +138,7 @@ def serve(config: Config, device: str, mark: Mark) -> None:
     mark("teardown")
 
 
-PROGRAM = Program(
+PROGRAM = ModelProgram(
     run=torch.no_grad()(serve),
     full=Config(
         shape=LLAMA3_8B,

@@ -18,7 +18,7 @@ from torch import Tensor
 from allocbench.workloads.models.llama import TINY, Shape, frozen
 from allocbench.workloads.models.llm_decode import SEED, Request, admitted, draw_requests
 from allocbench.workloads.models.paged import Sequence, make_pages, write_next
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 
 LLAMA32_1B = Shape(16, 2048, heads=32, kv_heads=8, hidden=8192, vocabulary=128256, tied=True)
 
@@ -63,7 +63,7 @@ def serve(config: Config, device: str, mark: Mark) -> None:
     mark("teardown")
 
 
-PROGRAM = Program(
+PROGRAM = ModelProgram(
     run=torch.no_grad()(serve),
     full=Config(
         shape=LLAMA32_1B,

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from allocbench.workloads.models.llama import Llama, Shape, SwiGLU, bfloat16_on, causal
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 
 SEED = 0
 
@@ -108,7 +108,7 @@ def train(config: Config, device: str, mark: Mark) -> None:
     mark("teardown")
 
 
-PROGRAM = Program(
+PROGRAM = ModelProgram(
     run=train,
     full=Config(
         shape=Shape(layers=12, width=2048, heads=16, kv_heads=4, hidden=4096, vocabulary=32000),

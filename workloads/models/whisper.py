@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from allocbench.workloads.models.llama import bfloat16_on
 from allocbench.workloads.models.transformer import Attend, Block, whole
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 
 SEED = 0
 
@@ -172,7 +172,7 @@ def transcribe(config: Config, device: str, mark: Mark) -> None:
     mark("teardown")
 
 
-PROGRAM = Program(
+PROGRAM = ModelProgram(
     run=torch.no_grad()(transcribe),
     full=Config(
         encoder_layers=32,

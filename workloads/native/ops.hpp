@@ -1,4 +1,4 @@
-// ops.hpp: the kinds of events that are counted here, as in allocbench/base/op_codes.py.
+// ops.hpp: the kinds of events that are counted here, as in allocbench/base/events.py.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -59,7 +59,7 @@ def _drawn(events: Events, **values: Any) -> Mapping[str, Any]:
 def _serve(events: Events, asked: Requests, values: dict[str, Any]) -> Mapping[str, Any]:
     """Serve requests with the given values of the model's and server's options."""
     model = models.model_of(values)
-    counts = server.serve(events, model, server.Settings(**values), asked)
+    counts = server.serve(events, model, server.ServerSettings(**values), asked)
     told = {"model": asdict(model), "served": asdict(counts)}
     return told | ({"note": asked.rule} if asked.rule else {})
 

@@ -103,7 +103,7 @@ OPTIONS = (
 
 
 @dataclass(frozen=True)
-class Settings:
+class ServerSettings:
     """The values of the options."""
 
     kv: str
@@ -147,7 +147,7 @@ class Counts:
     seconds: float = 0.0
 
 
-def serve(events: Events, model: Model, settings: Settings, requests: Requests) -> Counts:
+def serve(events: Events, model: Model, settings: ServerSettings, requests: Requests) -> Counts:
     """Write the events of a server that answers all requests.
 
     Marks: init, step, preemption, teardown. A request that could never fit in the budget is
@@ -159,7 +159,7 @@ def serve(events: Events, model: Model, settings: Settings, requests: Requests) 
 
 class _Server:
     def __init__(
-        self, events: Events, model: Model, settings: Settings, tokens_per_id: int
+        self, events: Events, model: Model, settings: ServerSettings, tokens_per_id: int
     ) -> None:
         if settings.token_budget < settings.max_sequences:
             raise TraceError(

@@ -18,20 +18,20 @@ import torch
 from allocbench.allocators.programs import Program as Memory
 from allocbench.workloads import catalog
 from allocbench.workloads.catalog import Workload
-from allocbench.workloads.program import Program
+from allocbench.workloads.program import ModelProgram
 from benchmarks.workshop.gpu.contestants import Contestant
 
 
-def program_of(workload: str) -> Program[Any]:
+def program_of(workload: str) -> ModelProgram[Any]:
     """The PyTorch program behind a bundled workload."""
     info = catalog.info(workload)
     if not isinstance(info, Workload):
         raise ValueError(f"{workload} is not a PyTorch program")
-    program: Program[Any] = importlib.import_module(info.module).PROGRAM
+    program: ModelProgram[Any] = importlib.import_module(info.module).PROGRAM
     return program
 
 
-def configuration(program: Program[Any], *, tiny: bool, steps: int | None = None) -> Any:
+def configuration(program: ModelProgram[Any], *, tiny: bool, steps: int | None = None) -> Any:
     """The program's configuration; with `steps`, that many steps with lengths drawn from it."""
     config = program.tiny if tiny else program.full
     if steps is None:

@@ -17,12 +17,14 @@ from torch.utils._pytree import tree_leaves
 
 from allocbench.allocators.programs import Program as Memory
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace
-from allocbench.workloads.program import Mark, Program
+from allocbench.workloads.program import Mark, ModelProgram
 from benchmarks.workshop.gpu import driving
 from benchmarks.workshop.gpu.contestants import Contestant
 
 
-def run(who: Contestant, program: Program[Any], config: Any, *, poison: bool) -> dict[str, Any]:
+def run(
+    who: Contestant, program: ModelProgram[Any], config: Any, *, poison: bool
+) -> dict[str, Any]:
     """A result of the same form as on a GPU; its times are CPU times and not meaningful."""
     steps = driving.Steps("cpu", lambda: 0)
     torch.manual_seed(program.seed)

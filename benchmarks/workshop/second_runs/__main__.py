@@ -7,10 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from allocbench.workloads.models import diffusion_train, dlrm, gpt2, llama_lora, moe, resnet
-from allocbench.workloads.program import Program
+from allocbench.workloads.program import ModelProgram
 
 
-def other(program: Program[Any], seed: int | None = None, **changes: object) -> Program[Any]:
+def other(
+    program: ModelProgram[Any], seed: int | None = None, **changes: object
+) -> ModelProgram[Any]:
     """A program with another full configuration, and with another seed if one is given."""
     full = replace(program.full, **changes)
     return replace(program, full=full, seed=program.seed if seed is None else seed)

@@ -50,7 +50,7 @@ def served(asked: Requests, model: Model = TINY, **given: Any) -> tuple[Trace, C
     events = Expecting()
     defaults: dict[str, Any] = {"memory": "1GiB", "layer_group": 4}
     counts = server.serve(
-        events, model, server.Settings(**settle(server.OPTIONS, defaults | given)), asked
+        events, model, server.ServerSettings(**settle(server.OPTIONS, defaults | given)), asked
     )
     trace = events.trace(Provenance())
     trace.validate()
@@ -274,13 +274,13 @@ def test_more_allocs_than_the_limit_are_refused_before_the_first_step(kv: str) -
     asked = requests((0, 100, 41), (0, 100, 21))
     options = settle(server.OPTIONS, {"memory": "1GiB", "layer_group": 4, "kv": kv, "chunk": 8})
     events = Expecting()
-    server.serve(events, TINY, server.Settings(**options), asked)
+    server.serve(events, TINY, server.ServerSettings(**options), asked)
     assert (
         events.least == events.allocs
     )  # nothing is preempted, and both decode from the first step
     few = Events()
     few.limit(events.allocs - 1, "ask for less")
-    message = message_of(lambda: server.serve(few, TINY, server.Settings(**options), asked))
+    message = message_of(lambda: server.serve(few, TINY, server.ServerSettings(**options), asked))
     limit = f"{events.allocs:,} allocs, more than {events.allocs - 1:,}"
     assert message == f"needs at least {limit}: ask for less"
     assert few.allocs == len(TINY.weights())
