@@ -142,7 +142,11 @@ def _print(title: str, study: Study, cards: str) -> None:
 
 
 def _table(title: str, study: Study) -> Table:
-    numbers = ("min capacity", "host time\nper event,\ncold", "device time\nper event")
+    numbers = (
+        "min capacity",
+        "host time\nunder allocbench\nrun, per event",
+        "device time\nper event",
+    )
     table = plain_table(title, "allocator", *numbers, "smallest card", "", right=numbers)
     for column in table.columns[len(numbers) + 1 :]:
         column.no_wrap = True

@@ -135,7 +135,9 @@ def _print(title: str, trials: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
 
 
 def _table(title: str, trials: pd.DataFrame) -> Table:
-    numbers = ("min capacity", "device time per event (estimate)", "host time per event, cold")
+    timed = trials["seconds_per_event_cold"].notna().any()
+    host_time = ["host time per event, cold"] if timed else []
+    numbers = ("min capacity", "device time per event (estimate)", *host_time)
     table = plain_table(title, *numbers, "settings", right=numbers)
     rows = records(trials)
     for row in [row for row in rows if row["best"] or row["pareto"] or row["default"]]:
@@ -147,7 +149,7 @@ def _table(title: str, trials: pd.DataFrame) -> Table:
         table.add_row(
             units.NOT_AVAILABLE if least is None else units.size(least),
             time.text if (time := per_event(row)) else units.NOT_AVAILABLE,
-            units.NOT_AVAILABLE if host is None else units.seconds(host),
+            *([units.NOT_AVAILABLE if host is None else units.seconds(host)] if timed else []),
             Text(
                 " ".join([settings or "none", *([f"({', '.join(notes)})"] * bool(notes))]),
                 overflow="fold",

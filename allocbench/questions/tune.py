@@ -119,10 +119,12 @@ def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
     Bytes of min_capacity, null for trials whose capacity was not found exactly, and of
     peak_reserved; card: the smallest common one; device_seconds of the whole trace and per event
     (estimated on a simulated device), host seconds_per_event_cold, measured here only for the front
-    and the default; failures; default, best, pareto: flags; how: how to use it.
+    and the default, and null for `caching`, because PyTorch's own allocator, which has these
+    settings, takes other times; failures; default, best, pareto: flags; how: how to use it.
     """
     chosen = tuned.best or tuned.default
     members = {trial.spec for trial in (*tuned.front, tuned.default, chosen)}
+    own = spec.parse(tuned.default.spec).layers[-1].name != "caching"
     rows = []
     for trial in tuned.trials:
         counted, sure = runner.counted(trial.spec), trial.spec in tuned.sure
@@ -140,7 +142,7 @@ def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
                 "device_assumptions": counted.get("device_assumptions"),
                 "device_seconds_per_event": trial.device_seconds,
                 "seconds_per_event_cold": runner.seconds(trial.spec).get("seconds_per_event_cold")
-                if shown
+                if shown and own
                 else None,
                 "failures": trial.failures,
                 "default": trial == tuned.default,

@@ -34,9 +34,10 @@ class Weights:
 
     memory: for each percent of the device that is needed. time: for each percent by which the
     program takes longer, host and device time together, assuming PROGRAM_SECONDS of its own work
-    per event. setting: for each setting in an environment variable. plug_in: for a package and
-    lines in the program. breaks: for features that no longer work: tensors shared between processes
-    with a plug-in, CUDA graphs without a cache.
+    per event. Host times are those under `allocbench run`; they say nothing of PyTorch's settings,
+    which count as equally fast on the host. setting: for each setting in an environment variable.
+    plug_in: for a package and lines in the program. breaks: for features that no longer work:
+    tensors shared between processes with a plug-in, CUDA graphs without a cache.
     """
 
     memory: float = 1.0
@@ -55,9 +56,10 @@ class Option:
     """One row, as used to choose the advice.
 
     need: bytes of the smallest sufficient device, or else the bytes that it reserved; None if
-    neither is known. excess: bytes by which it leaves less than ROOM. time: host and device seconds
-    per event, None where it failed. price: its cost times the default's time for an event, which
-    is linear in the assumed costs of device calls; of two options, it is less where the cost is.
+    neither is known. excess: bytes by which it leaves less than ROOM. device_time: seconds per
+    event, None where it failed. time: the same with host time. price: its cost times the default's
+    time for an event, which is linear in the assumed costs of device calls; of two options, it is
+    less where the cost is.
     """
 
     name: str
@@ -65,6 +67,7 @@ class Option:
     fits: bool
     need: int | None
     searched: bool
+    device_time: Estimate | None
     time: Estimate | None
     card: str | None
     excess: float
@@ -89,12 +92,14 @@ def kind(spec: str) -> Kind:
 class Case:
     """The values that all rows are compared with.
 
-    capacity: bytes, None if unknown; shares then refer to the largest peak. by_default: seconds per
-    event of the default, 0 if it failed.
+    capacity: bytes, None if unknown; shares then refer to the largest peak. host: seconds per event
+    of `caching` under `allocbench run`, the same for all settings; 0 if not measured. by_default:
+    seconds per event of the default, 0 if it failed.
     """
 
     capacity: int | None
     largest: int
+    host: float
     by_default: Estimate
     weights: Weights
     shaky: Collection[str]
@@ -108,30 +113,33 @@ class Case:
         """The values of these rows."""
         capacity = next((row["capacity"] for row in rows if row.get("capacity")), None)
         largest = max((row.get("peak_reserved") or 1 for row in rows), default=1)
-        by_default = next(
-            (
-                _time(row)
-                for row in rows
-                if kind(row["allocator"]) == "default" and not row["failures"]
-            ),
-            Estimate(),
-        )
-        return Case(capacity, largest, by_default, weights, shaky)
+        default = next((row for row in rows if kind(row["allocator"]) == "default"), None)
+        of_pytorch = [row for row in rows if kind(row["allocator"]) == "setting"]
+        hosts = (_host(row) for row in [default, *of_pytorch] if row)
+        host = next(filter(None, hosts), 0.0)
+        by_default = Estimate()
+        if default and not default["failures"]:
+            by_default = Estimate(host) + _device_time(default)
+        return Case(capacity, largest, host, by_default, weights, shaky)
 
     def option(self, row: dict[str, Any]) -> Option:
         """A row of the case as an option."""
         name, fits = str(row["allocator"]), not row["failures"]
         searched = row.get("min_capacity") is not None
         need = row["min_capacity"] if searched else row.get("peak_reserved") if fits else None
-        time = _time(row) if fits else None
+        which = kind(name)
+        host = self.host if which in ("default", "setting") else _host(row)
+        device_time = _device_time(row) if fits else None
+        time = Estimate(host) + device_time if device_time is not None else None
         price = self._price(name, need or 0, time or Estimate())
         pace = Estimate(PROGRAM_SECONDS) + self.by_default
         return Option(
             name=name,
-            kind=kind(name),
+            kind=which,
             fits=fits,
             need=need,
             searched=searched,
+            device_time=device_time,
             time=time,
             card=row.get("card"),
             excess=self._excess(need or 0, name),
@@ -166,9 +174,12 @@ def _settings(name: str) -> int:
     return conf.count(":") + len(options.keys() - {"conf", "version"})
 
 
-def _time(row: dict[str, Any]) -> Estimate:
-    host, device = row.get("seconds_per_event_cold"), per_event(row)
-    return Estimate(host or 0.0) + (device or Estimate())
+def _host(row: dict[str, Any]) -> float:
+    return row.get("seconds_per_event_cold") or 0.0
+
+
+def _device_time(row: dict[str, Any]) -> Estimate:
+    return per_event(row) or Estimate()
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,8 @@ def _fastest(case: Case) -> Claim | None:
             context = _no_difference(case, names) if len(names) > 1 else _runner_up(case, metric)
             fastest, slowest = (_value(case, names[n], metric) for n in (0, -1))
             to = "" if slowest == fastest else f" to {slowest}"
-            label, time = f"fastest{_which(metric)}", f"{fastest}{to} of host time per {unit}"
+            label = f"fastest{_which(metric)}"
+            time = f"{fastest}{to} of host time per {unit} under allocbench run"
             column = SCHEMA[metric]
             if len(names) > units.MOST_NAMES and not tells_apart(case.rows, column, names):
                 many = f"{len(names)} of {len(ranked(case.rows, column))} allocators"

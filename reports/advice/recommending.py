@@ -15,7 +15,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from allocbench.base import units
-from allocbench.reports.advice.choosing import WEIGHTS, Best, Case, Kind, Option, Weights, kind
+from allocbench.reports.advice.choosing import (
+    KEEP,
+    WEIGHTS,
+    Best,
+    Case,
+    Kind,
+    Option,
+    Weights,
+    kind,
+)
 from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
@@ -199,12 +208,17 @@ def _against(best: Option, default: Option | None) -> str:
 
 
 def _time(best: Option, default: Option | None) -> str:
-    if best.time is None:
+    """Of settings, the device time alone: PyTorch's host time is not known."""
+    if best.kind == "setting":
+        what, versus = "Device time", "the default"
+        time, by_default = best.device_time, default.device_time if default else None
+    else:
+        what, versus = "Host and device time under allocbench run", KEEP
+        time, by_default = best.time, default.time if default else None
+    if time is None:
         return ""
-    by_default = (
-        "" if default is None or default.time is None else f" (the default: {default.time.text})"
-    )
-    return f" Host and device time: {best.time.text} per event{by_default}."
+    compared = f" ({versus}: {by_default.text})" if by_default is not None else ""
+    return f" {what}: {time.text} per event{compared}."
 
 
 def _card(best: Option, default: Option | None) -> str:

@@ -206,7 +206,7 @@ def _interval(name: str, group: Group, heading: str) -> tuple[Column, Column]:
 def _per_event(which: str, description: str) -> tuple[Column, ...]:
     """The columns of one kind of pass: minimum, median and maximum of the passes."""
     name = f"seconds_per_event_{which}"
-    words = f"Host seconds per event, {description}"
+    words = f"Host seconds per event of allocbench's own allocator, {description}"
 
     def column(suffix: str, more: str, statistic: str, median: str = "", high: str = "") -> Column:
         heading = f"host time per event{'' if which == 'steady' else f', {which}'}{more}"
