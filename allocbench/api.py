@@ -29,7 +29,7 @@ import pandas as pd
 
 from allocbench.inputs import ALL, DEVICE
 from allocbench.inputs.devices import device_of, recorded_on
-from allocbench.inputs.question import allocator_specs
+from allocbench.inputs.question import allocator_specs, failed_on
 from allocbench.inputs.traces import load, load_all
 from allocbench.programs import functions, program
 from allocbench.programs.program import ProgramSettings, ProgramWorkload
@@ -193,13 +193,15 @@ def _case(workload: Workload, device: str) -> tuple[Trace, str]:
     simulated = device_of(device)
     settings = ProgramSettings(device=recorded_on(device))
     if isinstance(workload, Trace):
-        return workload, simulated
-    if isinstance(workload, str):
+        trace = workload
+    elif isinstance(workload, str):
         with program.asked(settings):
-            return load(workload), simulated
-    if not isinstance(workload, ProgramWorkload):
-        workload = functions.program_of(workload, settings)
-    return program.load(workload), simulated
+            trace = load(workload)
+    else:
+        if not isinstance(workload, ProgramWorkload):
+            workload = functions.program_of(workload, settings)
+        trace = program.load(workload)
+    return trace, failed_on(simulated, {trace.name: trace})
 
 
 def _name(workload: Workload, trace: Trace) -> str:

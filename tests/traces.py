@@ -53,7 +53,8 @@ def in_parts(trace: Trace, events: int) -> StreamedTrace:
         for first in range(0, len(trace), events):
             yield {name: columns[name][first : first + events] for name in names}
 
-    head = {name: getattr(trace, name) for name in ("labels", "provenance", "layout", "pools")}
+    names = ("labels", "provenance", "layout", "pools", "coverage")
+    head = {name: getattr(trace, name) for name in names}
     source = Source(len(trace), trace.allocs, tuple(columns), head, read)
     return StreamedTrace(source, "trace", lambda: None)
 

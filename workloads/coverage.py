@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
+from allocbench.base import units
+from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 from allocbench.workloads.vocabulary import Provenance, TraceError
 
 Begin = Literal["start", "later"]
@@ -56,14 +58,49 @@ class Coverage:
         return ends and self.events and not incomplete
 
     @property
-    def least(self) -> int:
-        """Bytes that the program needs at least, whatever the events say."""
-        return self.held if self.events else self.live
+    def bound(self) -> bool:
+        """Whether the program may need more than the trace does."""
+        return not replace(self, frees_missing=0).whole
 
     @property
     def card(self) -> int | None:
         """Bytes that the allocator could have when its last request failed."""
         return None if self.device_free is None else self.reserved + self.device_free
+
+    @property
+    def sentence(self) -> str:
+        """What the trace lacks, in one sentence; "" for a whole program."""
+        if self.whole:
+            return ""
+        size = units.size
+        if not self.events:
+            return (
+                "the recording has no events, so the need is unknown: between"
+                f" {size(self.live)}, which were live, and {size(self.held)}, which were reserved;"
+                f" {SNAPSHOT_INSTEAD}"
+            )
+        parts = []
+        if self.begins == "later":
+            parts.append(
+                f"begins with {size(self.held)} reserved and {size(self.live)} live (it was started"
+                " late, or its ring buffer was full)"
+            )
+        if self.ends == "failure":
+            parts.append(f"ends with a request for {size(self.request)} that failed")
+            if self.card is not None:
+                parts[-1] += f" when {size(self.card)} were reserved or free"
+        elif self.ends == "open":
+            parts.append("ends where the program may have gone on")
+        if self.allocs_missing or self.frees_missing:
+            missing = (
+                units.count(self.allocs_missing, "alloc"),
+                units.count(self.frees_missing, "free"),
+            )
+            parts.append(f"lacks {' and '.join(missing)}")
+        if self.contradiction:
+            parts.append(f"contradicts itself: {self.contradiction}")
+        needs = "; the program may need more than the trace" if self.bound else ""
+        return f"the recording {units.names(parts)}{needs}"
 
 
 WHOLE = Coverage()

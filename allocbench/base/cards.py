@@ -142,8 +142,8 @@ def note(device: str = "", traced_on: str = "") -> str:
         "The size of a card is what its driver reports, minus an estimated"
         f" {min(contexts) >> 20} to {max(contexts) >> 20} MiB for the CUDA context."
     )
-    if device.startswith("sim:") and "context=" not in device and label(device) == device:
-        words += f" Nothing is subtracted from {device}."
+    if device.startswith("sim:") and "context=" not in device and not of_device(device):
+        words += f" Nothing is subtracted from {label(device)}."
     if traced_on.startswith("cpu"):
         words += (
             " The trace shows CPU memory. On a GPU, the same program allocates differently, so the"
@@ -168,11 +168,11 @@ def label(device: str) -> str:
     if found := of_device(device):
         card, options = found
         return f"{card.name} ({options})" if options else card.name
-    match = re.fullmatch(r"sim:(\d+),context=(\d+)", device)
+    match = re.fullmatch(r"sim:(\d+)(?:,context=(\d+))?", device)
     if match is None:
         return device
-    capacity, reserved = (units.size(int(number)) for number in match.groups())
-    return f"sim:{capacity} (context {reserved})"
+    capacity, *context = (units.size(int(number)) for number in match.groups() if number)
+    return f"sim:{capacity}" + "".join(f" (context {size})" for size in context)
 
 
 def find(name: str) -> list[Card]:

@@ -82,7 +82,7 @@ def run(
         rows, details = run_matrix(
             question.traces,
             specs,
-            device,
+            question.device,
             effort,
             detailed=bool(html or bundled),
             stage=lambda workload, spec, stage: begin(f"{workload} {spec}: {stage}"),

@@ -18,7 +18,6 @@ from allocbench.inputs import DEVICE
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
-from allocbench.reports.advice.recommending import consequence
 from allocbench.reports.rows.results import records
 from allocbench.workloads.vocabulary import TraceError
 
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from allocbench.questions.explain import Change, Explanation
-    from allocbench.replays.runner import Runner
 
 EXAMPLES = (
     "allocbench explain gpt2-train --allocator caching --device sim:8GiB",
@@ -80,7 +78,13 @@ def run(
 
     try:
         question = read(
-            [workload], [allocator], device, option="--allocator", model=model, outputs=[json]
+            [workload],
+            [allocator],
+            device,
+            option="--allocator",
+            model=model,
+            outputs=[json],
+            without_events=True,
         )
     except TraceError as error:
         if not isinstance(error.__cause__, NotATraceError):
@@ -88,7 +92,7 @@ def run(
         error_answer.answer(workload, error.__cause__.error, json)
         return
     tell_notes(question.notes)
-    name, trace = question.only
+    (name, trace), device = question.only, question.device
     run = Runner(trace, device, name)
     with progress_bar(explain.STAGES) as begin:
         explanation = explain.explain(trace, allocator, device, begin=begin, runner=run)
@@ -98,7 +102,9 @@ def run(
         cards = note(run.device, trace.provenance.device)
         if json != STDOUT and explanation is None:
             _print_holders(held, None)
-            _print_fits(title, run, allocator, cards)
+            out = console()
+            out.print(Text(f"{title}: {explain.served(run, allocator, label(device))}"))
+            out.print(Text(cards, "dim"))
         elif json != STDOUT and explanation is not None:
             out = console()
             out.print(Text(explain.verdict(explanation)))
@@ -125,15 +131,6 @@ def _records(explanation: Explanation | None, held: pd.DataFrame) -> pd.DataFram
     if rows.empty:
         rows = pd.DataFrame([{"event": None, "kind": None, "verdict": "no request fails"}])
     return rows.assign(held=pd.Series([tuple(held.to_dict("records"))]))
-
-
-def _print_fits(title: str, run: Runner, allocator: str, cards: str) -> None:
-    enough = run.enough(allocator)
-    need, out = enough["min_capacity"], console()
-    fits = consequence(need, True, run.capacity, label(run.device), None)
-    card = f" Smallest card: {enough['card']}." if enough["card"] else ""
-    out.print(Text(f"{title}: no request fails. It needs {units.size(need)} and {fits}.{card}"))
-    out.print(Text(cards, "dim"))
 
 
 def _print(explanation: Explanation) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.base.cards import cards, find, note, of_device
+from allocbench.base.cards import cards, find, label, note, of_device
 from allocbench.commands import options
 from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, check_outputs, records_written
@@ -84,6 +84,7 @@ def run(
     from allocbench.commands.vary import answer
     from allocbench.inputs.question import allocator_specs, check_specs, read
     from allocbench.questions import fit
+    from allocbench.questions.hazards import growing
     from allocbench.questions.occupancy import Outside, ranks_of
     from allocbench.replays.runner import Runner
 
@@ -95,7 +96,7 @@ def run(
         return
     question = read([workload], specs, device, model=model, outputs=[json])
     tell_notes(question.notes)
-    name, trace = question.only
+    (name, trace), device = question.only, question.device
     outside = Outside(context, other, ranks_of(trace), nccl)
     run = Runner(trace, device, name)
     with progress_bar(1 + len(specs)) as begin:
@@ -107,6 +108,8 @@ def run(
     with records_written(fitted, json):
         if json != STDOUT:
             _print(name, fitted, limits, trace.provenance.device)
+            for line in growing(run, specs, label(device)):
+                console().print(Text(line))
             if PYTORCH in specs:
                 _print_filled(run, outside, fitted)
             if every_card:
@@ -168,8 +171,9 @@ def _filling(filled: Occupancy, outside: Outside) -> list[tuple[int, str]]:
 
 def _table(name: str, rows: pd.DataFrame) -> Table:
     numbers = ("min capacity", "in MiB", "overhead")
+    part = " for this part of the program" if rows["coverage"].notna().any() else ""
     table = plain_table(
-        f"{name}: the smallest device that is enough",
+        f"{name}: the smallest device that is enough{part}",
         "allocator",
         *numbers,
         "smallest card",

@@ -76,6 +76,8 @@ def _facts(trace: AnyTrace, found: Contents, max_load: int) -> Table:
         table.add_row("private pools", Text(_pools(trace, found)))
     table.add_row("block ids", f"{found.blocks:,}")
     table.add_row("max load", f"{units.size(max_load)} ({max_load:,} bytes)")
+    if trace.coverage.sentence:
+        table.add_row("coverage", trace.coverage.sentence)
     if marked := modelled_workspaces.sentence(found.modelled):
         table.add_row("modelled", marked)
     if found.marks:

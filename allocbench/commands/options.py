@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from allocbench.errors import UsageError
+from allocbench.inputs import DEVICE
 from allocbench.inputs.devices import device_of
 from allocbench.workloads.serving.models import MODELS
 
@@ -139,7 +140,8 @@ def output_option(about: str) -> Any:
 
 def _device_given(context: typer.Context, text: str) -> str:
     context.meta[DEVICE_GIVEN] = text
-    return device_of(text)
+    source = context.get_parameter_source("device")
+    return DEVICE if source is not None and source.name == "DEFAULT" else device_of(text)
 
 
 Device = Annotated[

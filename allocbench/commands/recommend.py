@@ -78,7 +78,7 @@ def run(
     specs = allocator_specs(ALL, device)
     question = read([workload], specs, device, model=model, outputs=[json], pin=pin)
     tell_notes(question.notes)
-    name, trace = question.only
+    (name, trace), device = question.only, question.device
     with progress_bar(recommend.stages(device, None, orders, budget)) as begin:
         study = recommend.study(
             trace,

@@ -91,7 +91,7 @@ def run(
         whole=bool(snapshot or perfetto),
     )
     tell_notes(question.notes)
-    name, trace = question.only
+    (name, trace), device = question.only, question.device
     effort = Effort(time, min_capacity)
     with _placements_to(placements) as write, progress_bar(len(effort.stages)) as begin:
         row, _ = experiment.run(

@@ -20,6 +20,7 @@ from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions.switching import how, with_conf
+from allocbench.reports.advice.coverage import needs
 from allocbench.reports.advice.recommending import consequence
 from allocbench.reports.rows.assumptions import condition, per_event
 from allocbench.reports.rows.results import records
@@ -92,7 +93,7 @@ def run(
         [workload], [allocator], device, option="--allocator", model=model, outputs=[json]
     )
     tell_notes(question.notes)
-    name, trace = question.only
+    (name, trace), device = question.only, question.device
     run = Runner(trace, device, name)
     if per_phase:
         tune_by_phase(run, allocator, phases, budget=budget, seed=seed, json=json)
@@ -162,10 +163,10 @@ def _verdict(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     best, default = tuned.best, tuned.default
     where = label(run.device)
     if best is None:
-        needs = [trial.capacity for trial in tuned.trials if trial.capacity is not None]
+        enough = [trial.capacity for trial in tuned.trials if trial.capacity is not None]
         least = (
-            f"; the smallest capacity that any of them needs is {units.size(min(needs))}"
-            if needs
+            f"; the smallest capacity that any of them needs is {units.size(min(enough))}"
+            if enough
             else ""
         )
         return (
@@ -174,13 +175,14 @@ def _verdict(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
         )
     row = next(row for row in records(trials) if row["best"])
     need = row["min_capacity"]
-    fits = consequence(need, True, run.capacity, where, None)
+    bound = run.trace.coverage.bound
+    fits = consequence(need, need <= run.capacity, run.capacity, where, None, bound)
     fits = f" and {fits}" if fits else ""
     card = f" Smallest card: {row['card']}." if row["card"] else ""
     if not tuned.helps:
-        words = f"It needs {units.size(need)}{fits}.{card}"
+        words = f"It {needs(need, bound)}{fits}.{card}"
         return f"Keep the default. {words} No setting saves more than 1%."
-    with_best = f"With the best settings, the program needs {units.size(need)}"
+    with_best = f"With the best settings, the program {needs(need, bound)}"
     if default.capacity is None:
         return f"{with_best}{fits}.{card} By default, no device is enough. To use them:"
     less = units.percent(1 - need / default.capacity)

@@ -3,5 +3,13 @@
 
 ALL = "all"
 """All allocators of `list`."""
-DEVICE = "sim:80GiB"
+
+
+class Unchosen(str):
+    """The spec of a device that nobody chose."""
+
+    __slots__ = ()
+
+
+DEVICE = Unchosen("sim:80GiB")
 """The default device."""

@@ -13,7 +13,7 @@ from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import is_null, read
 
 _CARD = "card"
-_SMALLEST = 64 << 10  # bytes
+SMALLEST_DEVICE = 64 << 10  # bytes
 
 
 def card_of(given: str, name: str) -> Card:
@@ -94,8 +94,8 @@ def device_specs(text: str) -> list[str]:
 def check_device(device: str) -> None:
     """Raise UsageError for a device that is too small for any program."""
     capacity = allocators.make_device(device).capacity
-    if capacity < _SMALLEST:
+    if capacity < SMALLEST_DEVICE:
         raise UsageError(
             f"--device {device}: a capacity of {human_bytes(capacity)} is too small: a device has "
-            f"at least {human_bytes(_SMALLEST)}"
+            f"at least {human_bytes(SMALLEST_DEVICE)}"
         )

@@ -12,9 +12,10 @@ import numpy as np
 
 from allocbench import allocators
 from allocbench.allocators import human_bytes, spec
+from allocbench.base.cards import label
 from allocbench.errors import UsageError, errors_naming
-from allocbench.inputs import ALL
-from allocbench.inputs.devices import check_device
+from allocbench.inputs import ALL, Unchosen
+from allocbench.inputs.devices import SMALLEST_DEVICE, check_device
 from allocbench.inputs.traces import AnyOrWhole, load_all, load_large
 from allocbench.output.files import check_outputs
 from allocbench.replays import experiment, recorded_settings
@@ -25,8 +26,10 @@ from allocbench.workloads import AnyTrace, StreamedTrace, Trace
 class Question(Generic[AnyOrWhole]):
     """What a command is asked about.
 
-    traces: by name. specs: of the allocators. notes: lines for the user on what the inputs decide.
-    free: free and all bytes of a real GPU before anything is replayed, None for a simulated one.
+    traces: by name. specs: of the allocators. device: the given one; if nobody chose it, that on
+    which the last request of a recording failed. notes: lines for the user on what the inputs
+    decide. free: free and all bytes of a real GPU before anything is replayed, None for a simulated
+    one.
     """
 
     traces: Mapping[str, AnyOrWhole]
@@ -61,16 +64,22 @@ def read(
     model: str | None = None,
     outputs: Sequence[str | None] = (),
     pin: int | None = None,
+    without_events: bool = False,
 ) -> Question[Trace]:
     """Check the device, the allocators and the output files, then load the traces.
 
     option: the option that gave the specs, for errors. model: see `traces.load`. outputs: files to
     be written, None for one that is not wanted. pin: a processor to stay on, or None.
+    without_events: whether a recording without events, whose need is unknown, can be asked about.
 
     Raises UsageError, and as `traces.load_all`.
     """
     _check(workloads, specs, device, option, outputs, pin)
-    return _question(load_all(workloads, model), specs, device)
+    traces = load_all(workloads, model)
+    for name, trace in traces.items():
+        if not without_events and not trace.coverage.events:
+            raise UsageError(f"{name}: {trace.coverage.sentence}")
+    return _question(traces, specs, device)
 
 
 def read_large(
@@ -137,6 +146,15 @@ def check_largest_request(question: Question[Trace]) -> None:
             )
 
 
+def failed_on(device: str, traces: Mapping[str, AnyTrace]) -> str:
+    """The device; if nobody chose it, that on which the last request of the recordings failed."""
+    cards = {trace.coverage.card or 0 for trace in traces.values()}
+    card = cards.pop()
+    if not isinstance(device, Unchosen) or cards or card < SMALLEST_DEVICE:
+        return device
+    return f"sim:{card}"
+
+
 def notes_on_recordings(
     traces: Mapping[str, AnyTrace], specs: Sequence[str], device: str
 ) -> list[str]:
@@ -173,7 +191,14 @@ def _check(
 def _question(
     traces: Mapping[str, AnyOrWhole], specs: Sequence[str], device: str
 ) -> Question[AnyOrWhole]:
-    notes = notes_on_recordings(traces, specs, device)
+    notes = list[str]()
+    if (chosen := failed_on(device, traces)) != device:
+        device = chosen
+        notes.append(
+            f"the device is {label(device)}: what was reserved or free when the last request"
+            " failed; --device chooses another"
+        )
+    notes += notes_on_recordings(traces, specs, device)
     return Question(traces, specs, device, notes, _free(device))
 
 

@@ -11,10 +11,13 @@ import pandas as pd
 
 from allocbench import allocators
 from allocbench.base import units
-from allocbench.questions import search_space
+from allocbench.questions import growth, search_space
 from allocbench.questions.failure import Failure, before, first_failure, operators
-from allocbench.questions.growth import Growth, growths
+from allocbench.questions.growth import Leak, leak_of
+from allocbench.questions.hazards import growing
 from allocbench.replays.runner import Runner, fresh, innermost
+from allocbench.reports.advice.coverage import needs
+from allocbench.reports.advice.recommending import consequence
 from allocbench.workloads import Trace
 
 Kind: TypeAlias = Literal["full", "rounding", "fragmentation", "refused"]
@@ -40,11 +43,12 @@ class Change:
 class Explanation:
     """A failed request, the verdict on it, and what was tried.
 
-    kind: "full": live bytes and the request exceed the device, with any allocator. "rounding": they
-        would fit as requested, but not as set aside after rounding. "fragmentation": enough is
-        free, but not in one piece. "refused": the device had room in one piece, and the allocator
-        could not use it: it has its own limit, or it asks for more than the request.
-    growths: what accumulates from step to step.
+    kind: "full": the live bytes of the trace exceed the device, with any allocator, when this
+        request fails or later. "rounding": they would fit as requested, but not as set aside after
+        rounding. "fragmentation": enough is free, but not in one piece. "refused": the device had
+        room in one piece, and the allocator could not use it: it has its own limit, or it asks for
+        more than the request.
+    leak: what accumulates from step to step, if the request would fit without it.
     min_capacity, card: bytes of the smallest device on which this allocator completes the trace,
         and the smallest of the common cards; None if none is enough.
     changes: what was tried, best first; empty if nothing can help.
@@ -52,7 +56,7 @@ class Explanation:
 
     failure: Failure
     kind: Kind
-    growths: list[Growth]
+    leak: Leak | None
     min_capacity: int | None
     card: str | None
     changes: list[Change]
@@ -61,14 +65,6 @@ class Explanation:
     def saved_by(self) -> list[Change]:
         """The changes with which the whole trace completes."""
         return [change for change in self.changes if change.completes]
-
-    @property
-    def leaks(self) -> bool:
-        """Whether the request would fit, by bytes, without what accumulates."""
-        grown = sum(growth.bytes for growth in self.growths)
-        return grown > 0 and self.failure.live - grown + self.failure.requested <= (
-            self.failure.capacity
-        )
 
 
 def explain(
@@ -95,8 +91,15 @@ def explain(
     begin("other settings and allocators")
     changes = [] if kind == "full" else _changes(run, allocator, failure.event)
     return Explanation(
-        failure, kind, growths(failure), enough["min_capacity"], enough["card"], changes
+        failure, kind, _leak(failure), enough["min_capacity"], enough["card"], changes
     )
+
+
+def _leak(failure: Failure) -> Leak | None:
+    leak = leak_of(failure.workload.trace, failure.event)
+    if leak is None or failure.live - leak.bytes + failure.requested > failure.capacity:
+        return None
+    return leak
 
 
 STAGES = 3
@@ -105,7 +108,7 @@ STAGES = 3
 
 def kind_of(failure: Failure) -> Kind:
     """Which of the four kinds a failure is."""
-    if failure.live + failure.requested > failure.capacity:
+    if failure.load > failure.capacity:
         return "full"
     if failure.requested <= failure.room:
         return "refused"
@@ -133,7 +136,7 @@ def pins(explanation: Explanation) -> pd.DataFrame:
             "address": failure.address[blocks],
             "size": workload.size[blocks],
             "event": workload.first[blocks],
-            "operator": operators(workload, blocks),
+            "operator": operators(workload.trace, workload.first[blocks]),
             "freed": pd.array([None if end == never else int(end) for end in ends], "Int64"),
         }
     )
@@ -142,30 +145,36 @@ def pins(explanation: Explanation) -> pd.DataFrame:
 def frame(explanation: Explanation | None) -> pd.DataFrame:
     """The explanation as one row, or no row if nothing failed.
 
-    Columns: event, step, operator, requested, capacity, reserved, allocated, live, free,
-    largest_free, room (bytes), kind, leaks, min_capacity, card, pins (the numbers of the blocks),
-    saved_by (specs) and verdict.
+    Columns: event, step, operator, requested, capacity, reserved, allocated, live, load, free,
+    largest_free, room (bytes), kind, grows_by (bytes per step, null without a leak), min_capacity,
+    card, pins (the numbers of the blocks), saved_by (specs), verdict and coverage (what the trace
+    lacks of its program, or null).
     """
     if explanation is None:
         return pd.DataFrame()
-    names = "event step operator requested capacity reserved allocated live free largest_free room"
+    names = (
+        "event step operator requested capacity reserved allocated live load free largest_free room"
+    )
     row = {name: getattr(explanation.failure, name) for name in names.split()}
-    row |= {name: getattr(explanation, name) for name in ("kind", "leaks", "min_capacity", "card")}
+    row |= {name: getattr(explanation, name) for name in ("kind", "min_capacity", "card")}
+    row["grows_by"] = explanation.leak.rate if explanation.leak else None
     row["pins"] = tuple(pins(explanation)["block"].tolist())
     row["saved_by"] = tuple(change.spec for change in explanation.saved_by)
-    return pd.DataFrame([row | {"verdict": verdict(explanation)}])
+    row["verdict"] = verdict(explanation)
+    row["coverage"] = explanation.failure.workload.trace.coverage.sentence or None
+    return pd.DataFrame([row])
 
 
 def verdict(explanation: Explanation) -> str:
     """The explanation in sentences, with the numbers."""
-    failure = explanation.failure
-    size = units.size
+    failure, leak = explanation.failure, explanation.leak
+    size, bound = units.size, failure.workload.trace.coverage.bound
     live, free = size(failure.live), failure.capacity - failure.allocated
     if explanation.kind == "full":
-        short = failure.live + failure.requested - failure.capacity
         words = (
-            f"the device is full: {live} live and {size(failure.requested)} requested are"
-            f" {size(short)} more than its {size(failure.capacity)}; no allocator can serve this"
+            f"the device is full: the program {needs(failure.load, bound)} live,"
+            f" {size(failure.load - failure.capacity)} more than its {size(failure.capacity)}; no"
+            " setting or allocator helps"
         )
     elif explanation.kind == "rounding":
         lost = failure.allocated - failure.live
@@ -190,31 +199,26 @@ def verdict(explanation: Explanation) -> str:
             blocks = f"{len(failure.pins):,} block{'s' * (len(failure.pins) > 1)}"
             words += f". The request would fit without {blocks} ({size(held)})"
     if explanation.min_capacity is not None:
-        words += f". To complete the trace, this allocator needs {size(explanation.min_capacity)}"
+        words += f". To complete the trace, this allocator {needs(explanation.min_capacity, bound)}"
         if explanation.card:
             words += f"; the smallest card that is large enough is the {explanation.card}"
-    return f"{words[0].upper()}{words[1:]}.{_growing(explanation)}"
+    grows = f"{growth.sentence(leak)} " if leak else ""
+    return f"{grows}{words[0].upper()}{words[1:]}."
 
 
-def _growing(explanation: Explanation) -> str:
-    if not explanation.growths:
-        return ""
-    first = explanation.growths[0]
-    grown = sum(growth.bytes for growth in explanation.growths)
-    where = f"{first.steps} steps" if first.of_steps else f"{first.steps} stretches of the trace"
-    by = f" by {first.operator}" if first.operator else ""
-    more = (
-        f", and {len(explanation.growths) - 1} more groups" if len(explanation.growths) > 1 else ""
-    )
-    end = (
-        "without them, the request would fit"
-        if explanation.leaks
-        else "without them, the request would still fail"
-    )
-    return (
-        f" A leak, or a cache that grows: {first.blocks:,} blocks of {units.size(first.size)}{by}"
-        f" from {where} are never freed{more}, {units.size(grown)} in all; {end}."
-    )
+def served(run: Runner, allocator: str, device: str) -> str:
+    """What to say if no request fails. device: its name in sentences."""
+    coverage, enough = run.trace.coverage, run.enough(allocator)
+    if not coverage.events:
+        return coverage.sentence
+    need = enough["min_capacity"]
+    fits = consequence(need, need <= run.capacity, run.capacity, device, None, coverage.bound)
+    words = "no recorded request fails" if coverage.bound else "no request fails"
+    if coverage.ends == "failure":
+        words = f"the request for {units.size(coverage.request)} that failed is served"
+    card = f" Smallest card: {enough['card']}." if enough["card"] else ""
+    words += f". It {needs(need, coverage.bound)} and {fits}.{card}"
+    return " ".join([words, *growing(run, [allocator], device)])
 
 
 def _changes(run: Runner, allocator: str, event: int) -> list[Change]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from allocbench import allocators
 from allocbench.allocators import OutOfMemory, Segment
+from allocbench.base.text import one_line
 from allocbench.replays.address_map import address_map
 from allocbench.replays.runner import fresh
 from allocbench.replays.trace_blocks import TraceBlocks
@@ -51,6 +52,11 @@ class Failure:
     workload: TraceBlocks
 
     @property
+    def load(self) -> int:
+        """Most bytes that the whole trace has live, this request included."""
+        return max(self.workload.trace.max_load, self.live + self.requested)
+
+    @property
     def free(self) -> int:
         """Bytes held from the device but allocated to nothing."""
         return self.reserved - self.allocated
@@ -78,7 +84,6 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
     blocks_map = address_map(TraceBlocks.of(trace.name, tried), placements, calls, capacity, most=1)
     assert blocks_map.failure is not None
     workload = TraceBlocks.of(trace.name, trace)
-    number = len(placements["size"]) - 1
     alive = np.flatnonzero((workload.first < event) & (workload.last > event))
 
     again = fresh(allocator, device, trace)
@@ -95,7 +100,7 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
     return Failure(
         event=event,
         step=int(np.searchsorted(steps, event)),
-        operator=operators(workload, np.array([number]))[0],
+        operator=operators(trace, np.array([event]))[0],
         requested=requested,
         stream=stream,
         live=int(workload.size[alive].sum()),
@@ -120,16 +125,16 @@ def before(trace: Trace, event: int) -> Trace:
     return replace(trace, **cut)
 
 
-def operators(workload: TraceBlocks, blocks: Ints) -> list[str]:
-    """The operator that requested each block, or else the last mark before it; empty if unknown.
+def operators(trace: Trace, events: Ints) -> list[str]:
+    """The operator or line of each of some allocs, or else the last mark before it; or "".
 
-    blocks: numbered by their allocs.
+    The marks of an imported recording do not count: the range that one begins may have ended.
     """
-    named = workload.label(blocks)
-    trace = workload.trace
-    marks = np.flatnonzero(trace.op == MARK)
-    last = np.searchsorted(marks, workload.first[blocks]) - 1
+    marks = np.flatnonzero((trace.op == MARK) & (trace.provenance.kind != "imported"))
+    last = np.searchsorted(marks, events) - 1
+    labels = [one_line(label) for label in trace.labels]
+    named = [""] * len(events) if trace.label is None else [labels[n] for n in trace.label[events]]
     return [
-        name or (trace.labels[int(trace.block[marks[row]])] if row >= 0 else "")
+        name or (labels[int(trace.block[marks[row]])] if row >= 0 else "")
         for name, row in zip(named, last.tolist(), strict=True)
     ]

@@ -31,6 +31,7 @@ COLUMNS = (
     "context",
     "nccl",
     "other",
+    "coverage",
 )
 _FILLING = ("reserved", "context", "nccl", "other")
 _BYTES = ("min_capacity", "max_load", "plan_height", "fails_above", *_FILLING)
@@ -84,6 +85,7 @@ def fit(
         each was tried.
     reserved, context, nccl, other: bytes that fill the smallest card, see `occupancy.Occupancy`;
         null without a card.
+    coverage: what the trace lacks of its program, so that it may need more; null if nothing.
 
     device: its options apply, except for its capacity. outside: what is in use on a card outside of
     the allocator. known: the result of `bounds`; default:
@@ -108,6 +110,7 @@ def fit(
                 "fails_above": max(run.boundary(spec, above=True).fails_above, default=None),
                 "card": cards[0] if cards else None,
                 "cards": cards,
+                "coverage": trace.coverage.sentence or None,
                 **_filling(run, spec, cards, outside),
             }
         )

@@ -1,34 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory that grows from step to step: a leak, or an unbounded cache."""
+"""Memory that grows from step to step: a leak, or a cache without a limit.
+
+Steps are those of the trace's marks. Where no marks are, such as in a loop that only evaluates,
+they are the repetitions of the last events. A program that loads a model also keeps more and more,
+but it does so once: a repetition counts only if it frees something, and the first one of a program
+only if it frees more than it keeps.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
-from allocbench.questions.failure import Failure, operators
-from allocbench.workloads import MARK
+from allocbench import allocators
+from allocbench.base import units
+from allocbench.questions.failure import operators
+from allocbench.replays.capacity import STEP, roomy
+from allocbench.replays.runner import fresh
+from allocbench.workloads import ALLOC, FREE, MARK, Trace
+from allocbench.workloads.trace import spans
 
 _STEPS = 3
 """A group grows if it left blocks in each of this many steps before the last."""
-_WINDOWS = 8  # of equal length, for traces with too few steps
+_LEVELS = ("reserved", "requested")
+_LATEST = 100_000  # events in which a repetition is looked for
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Growth:
     """Blocks of one operator and size that accumulate: each of the last steps left some alive.
 
-    blocks: those alive; size: bytes of each; steps: number of steps with such blocks, or of
-    stretches of the trace if it has no steps.
+    blocks: those alive; size: bytes of each; steps: number of steps with such blocks.
     """
 
     operator: str
     size: int
     blocks: int
     steps: int
-    of_steps: bool
 
     @property
     def bytes(self) -> int:
@@ -36,30 +50,185 @@ class Growth:
         return self.blocks * self.size
 
 
-def growths(failure: Failure) -> list[Growth]:
-    """What was accumulating when a request failed, most bytes first.
+@dataclass(frozen=True)
+class Leak:
+    """What grows, most bytes first. rate: the fewest bytes that one of the last steps kept.
+
+    steps: how many the trace has. marked: whether marks begin them; else they are repetitions.
+    """
+
+    growths: tuple[Growth, ...]
+    rate: int
+    steps: int
+    marked: bool
+
+    @property
+    def bytes(self) -> int:
+        """Requested bytes of all blocks that accumulated."""
+        return sum(growth.bytes for growth in self.growths)
+
+
+def leak_of(trace: Trace, event: int | None = None) -> Leak | None:
+    """What accumulates until an event, or until the end; None if nothing does.
 
     Only blocks that the trace never frees count. Those of the first step belong to the program's
     lasting state, and those of the last few may still be freed later, so a group counts if each of
     the `_STEPS` steps before the last one left some.
     """
-    workload, alive = failure.workload, failure.alive
-    alive = alive[workload.last[alive] == len(workload.trace)]
-    trace = workload.trace
-    steps = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
-    of_steps = int(np.searchsorted(steps, failure.event)) > _STEPS + 1
-    if not of_steps:
-        steps = np.linspace(0, failure.event, _WINDOWS + 1)[:-1].astype(np.int64)
-    last = int(np.searchsorted(steps, failure.event, side="right"))
-    when = np.searchsorted(steps, workload.first[alive], side="right")
+    end = len(trace) if event is None else event
+    allocs, ends = spans(trace.op, trace.block)
+    for begins, marked in _steps(trace, end, allocs, ends):
+        if found := _growths(trace, begins, end, allocs, ends):
+            groups, rate = found
+            return Leak(tuple(groups), rate, len(begins), marked)
+    return None
+
+
+def _steps(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Iterator[tuple[Ints, bool]]:
+    """The events at which steps begin, and whether they are marks; if there are enough of them."""
+    marked = np.flatnonzero((trace.op[:end] == MARK) & (trace.block[:end] == trace.step_label))
+    if len(marked) > _STEPS + 1:
+        yield marked, True
+    repeated = _repetitions(trace, end, allocs, ends)
+    if len(repeated) > _STEPS + 1:
+        yield repeated, False
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """Reserved bytes that grow more than the load. Bytes.
+
+    rate, load_rate: mean growth in a step. reserved, load: when the last step begins. steps: how
+    many there are. marked: whether marks begin them; else they are repetitions.
+    """
+
+    rate: int
+    load_rate: int
+    reserved: int
+    load: int
+    steps: int
+    marked: bool
+
+
+def growing_reserve(trace: Trace, allocator: str, device: str) -> Reserve | None:
+    """What an allocator reserves more in each step than the load grows; None if it does not.
+
+    It counts if each of the last `_STEPS` steps adds a segment of `STEP` bytes or more to what the
+    load adds. The device has room for everything. Raises SpecError.
+    """
+    for begins, marked in _steps(trace, len(trace), *spans(trace.op, trace.block)):
+        opened = fresh(allocator, roomy(device, trace), trace)
+        timeline = allocators.replay(trace, opened, samples=len(trace)).timeline
+        before = np.searchsorted(timeline["event"], begins[begins > 0]) - 1
+        reserved, load = (timeline[name][before].astype(np.int64) for name in _LEVELS)
+        grown, needed = np.diff(reserved), np.diff(load)
+        if np.all((grown - np.maximum(needed, 0))[-_STEPS:] >= STEP):
+            rates = int(grown.mean()), int(needed.mean())
+            return Reserve(*rates, int(reserved[-1]), int(load[-1]), len(begins), marked)
+    return None
+
+
+def _growths(
+    trace: Trace, begins: Ints, end: int, allocs: Ints, ends: Ints
+) -> tuple[list[Growth], int] | None:
+    """The groups that grow and the rate, given the events at which steps begin."""
+    alive = np.flatnonzero((allocs < end) & (ends == len(trace)))
+    when = np.searchsorted(begins, allocs[alive], side="right")
+    last = len(begins)
     groups: dict[tuple[str, int], Counter[int]] = {}
-    labels = operators(workload, alive)
-    for label, size, step in zip(labels, workload.size[alive], when, strict=True):
-        groups.setdefault((label, int(size)), Counter())[int(step)] += 1
-    wanted = set(range(last - _STEPS, last))
-    kept_groups = [
-        Growth(label, size, count.total(), len(count), of_steps)
-        for (label, size), count in groups.items()
-        if wanted <= count.keys()
+    names = operators(trace, allocs[alive])
+    for name, size, step in zip(
+        names, trace.size[allocs[alive]].tolist(), when.tolist(), strict=True
+    ):
+        groups.setdefault((name, size), Counter())[step] += 1
+    wanted = range(last - _STEPS, last)
+    found = [
+        Growth(name, size, count.total(), len(count))
+        for (name, size), count in groups.items()
+        if count.keys() >= set(wanted)
     ]
-    return sorted(kept_groups, key=lambda growth: growth.bytes, reverse=True)
+    if not found:
+        return None
+    found.sort(key=lambda growth: growth.bytes, reverse=True)
+    kept = {(growth.operator, growth.size) for growth in found}
+    rate = min(
+        sum(key[1] * count[step] for key, count in groups.items() if key in kept) for step in wanted
+    )
+    return found, rate
+
+
+def _repetitions(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Ints:
+    """The events at which the repetitions begin that the last events before one consist of.
+
+    Empty if there are fewer than `_STEPS` + 1, or if they may load a model.
+    """
+    events = np.flatnonzero(trace.op[:end] <= FREE)[-_LATEST:]
+    freed = np.zeros(len(trace) + 1, np.int64)
+    freed[ends] = trace.size[allocs]
+    size = np.where(trace.op == ALLOC, trace.size, 0).astype(np.int64) - freed[:-1]
+    label = np.zeros(len(trace), np.int64) if trace.label is None else trace.label.astype(np.int64)
+    _, tokens = np.unique(
+        np.stack([size[events], np.where(trace.op[events] == ALLOC, label[events], 0)]),
+        axis=1,
+        return_inverse=True,
+    )
+    period, length = _period(tokens.ravel()[::-1].tolist())
+    if not period:
+        return np.empty(0, np.int64)
+    begins = events[len(events) - length :: period]
+    inside = (allocs >= begins[-2]) & (allocs < begins[-1])
+    kept = int(trace.size[allocs[inside & (ends >= end)]].sum())
+    temporary = int(trace.size[allocs[inside & (ends < end)]].sum())
+    earlier = int(np.count_nonzero((allocs < begins[0]) & (ends >= begins[0])))
+    loads = kept >= temporary and earlier < np.count_nonzero(inside & (ends >= end))
+    return np.empty(0, np.int64) if not temporary or loads else begins
+
+
+def _period(tokens: list[int]) -> tuple[int, int]:
+    """The period of the longest beginning that repeats, and its length; (0, 0) for none.
+
+    A beginning counts if it repeats `_STEPS` + 2 times. Z-algorithm: Gusfield, *Algorithms on
+    Strings, Trees and Sequences*, 1997, section 1.4.
+    """
+    count = len(tokens)
+    same = [0] * count
+    left = right = 0
+    best = 0, 0
+    for n in range(1, count):
+        length = min(right - n, same[n - left]) if n < right else 0
+        while n + length < count and tokens[length] == tokens[n + length]:
+            length += 1
+        same[n] = length
+        if n + length > right:
+            left, right = n, n + length
+        if length >= (_STEPS + 1) * n and n + length > best[1]:
+            best = n, n + length
+    return best
+
+
+def sentence(leak: Leak, need: int | None = None, capacity: int = 0, device: str = "") -> str:
+    """What grows, and when it fills a device of this capacity.
+
+    need: bytes that the steps of the trace need there; None if they have filled it.
+    """
+    size, step = units.size, "step" if leak.marked else "repetition"
+    last = leak.steps + (0 if need is None else (capacity - need) // leak.rate)
+    full = f"in {step} {last:,}" if need is None else f"after {step} {last:,} on {device}"
+    largest, *others = leak.growths
+    by = f" by {largest.operator}" if largest.operator else ""
+    more = f" and {units.count(len(others), 'more group')}" if others else ""
+    return (
+        f"The program grows by {size(leak.rate)} a {step}: full {full}. A leak, or a cache without"
+        f" a limit: {largest.blocks:,} blocks of {size(largest.size)}{by}{more} are never freed,"
+        f" {size(leak.bytes)} in all."
+    )
+
+
+def reserve_sentence(found: Reserve, allocator: str) -> str:
+    """What an allocator reserves more and more."""
+    size, step = units.size, "step" if found.marked else "repetition"
+    return (
+        f"{allocator} reserves {size(found.rate)} more in each {step}, while the load grows by"
+        f" {size(max(0, found.load_rate))}: {size(found.reserved)} are reserved for"
+        f" {size(found.load)} when {step} {found.steps:,} begins."
+    )

@@ -7,8 +7,13 @@ not say; the possibility is then reported as a caveat.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from allocbench.allocators import SpecError
+from allocbench.questions.growth import growing_reserve, leak_of, reserve_sentence, sentence
 from allocbench.questions.switching import conf
+from allocbench.replays.recorded import in_force
+from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace
 from allocbench.workloads.pytorch_settings import PytorchRules
 
@@ -35,6 +40,10 @@ _CUSTOM_ALL_REDUCE = (
 _NOT_KNOWN = (
     "the trace does not say whether the program uses CUDA IPC, a custom all-reduce or a MemPool"
     " with an allocator of its own, which expandable segments can break"
+)
+_STRANDS = (
+    " max_split_size_mb with expandable_segments does that: larger blocks are not split"
+    " (pytorch/pytorch#193400). Drop one of the two."
 )
 _RESETS = (
     "the program changes allocator settings while it runs, and PyTorch then resets {names} if the"
@@ -65,6 +74,23 @@ def caveats(spec: str, trace: Trace) -> list[str]:
     reset = [name for name in _RESET if f"{name}:" in written]
     if reset and used is not None and "sets_allocator" in used:
         lines.append(_RESETS.format(names=" and ".join(reset)))
+    return lines
+
+
+def growing(run: Runner, specs: Sequence[str], device: str) -> list[str]:
+    """What grows from step to step: the load, and what some allocators reserve beyond it.
+
+    device: the name of the runner's device in sentences.
+    """
+    leak, lines = leak_of(run.trace), list[str]()
+    needs = [need for spec in specs if leak and (need := run.min_capacity(spec)) is not None]
+    if leak and needs:
+        lines.append(sentence(leak, min(needs), run.capacity, device))
+    for spec in specs:
+        if found := growing_reserve(run.trace, spec, run.device):
+            written = _conf(in_force(spec, run.trace))
+            both = _EXPANDABLE in written and "max_split_size_mb" in written
+            lines.append(reserve_sentence(found, spec) + _STRANDS * both)
     return lines
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from allocbench import allocators
 from allocbench.questions import BUDGET, ORDERS
-from allocbench.questions.hazards import breaks, caveats
+from allocbench.questions.hazards import breaks, caveats, growing
 from allocbench.questions.switching import with_conf
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import KEEP, WEIGHTS, Weights
@@ -40,6 +40,7 @@ COLUMNS = (
     "device_assumptions",
     "cost",
     "failed_orders",
+    "coverage",
 )
 
 
@@ -109,10 +110,12 @@ def study(
         failed=failed,
         steps=trace.steps,
         kinds=kinds_of_steps(trace),
+        coverage=trace.coverage.sentence,
     )
     table["cost"] = table["allocator"].map(advice.costs).astype("float64")
     ranked = table.sort_values("cost", kind="stable", na_position="last", ignore_index=True)
     warnings = [f"not considered: {spec}: {reason}" for spec, reason in broken.items()]
+    warnings += growing(run, [advice.chosen] if advice.chosen else [], label or device)
     if advice.chosen is not None and not advice.keeps:
         warnings += [f"check first: {line}" for line in caveats(advice.chosen, trace)]
     return Study(advice, sure, ranked[list(COLUMNS)], orders, tuple(warnings))
@@ -148,7 +151,12 @@ def _row(runner: Runner, spec: str) -> dict[str, object]:
         row = row | runner.enough(spec)
     if row["candidate"] and not row["failures"]:
         row = row | runner.seconds(spec)
-    return row | {"workload": runner.workload, "allocator": spec, "device": runner.device}
+    return row | {
+        "workload": runner.workload,
+        "allocator": spec,
+        "device": runner.device,
+        "coverage": runner.trace.coverage.sentence or None,
+    }
 
 
 def _frame(rows: Sequence[dict[str, object]]) -> pd.DataFrame:

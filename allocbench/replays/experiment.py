@@ -251,6 +251,7 @@ def _details(trace_blocks: TraceBlocks, allocator: Allocator) -> dict[str, pd.Da
 def _identity(trace: AnyTrace, allocator: str, device: str, workload: str) -> Row:
     """What is known before anything is run; the device is not opened."""
     return {
+        "coverage": trace.coverage.sentence or None,
         "workload": workload or trace.name,
         "allocator": allocator,
         "device": device,

@@ -91,7 +91,7 @@ def takes_over(text: str, trace: AnyTrace, device: str) -> bool | None:
 
 def told(name: str, trace: AnyTrace, specs: Sequence[str], device: str) -> list[str]:
     """Notes on what a recording decides about the allocators of the specs."""
-    lines = []
+    lines = [f"{name}: {trace.coverage.sentence}"] if trace.coverage.sentence else []
     if note := trace.provenance.extra.get("note"):
         lines.append(f"{name}: {one_line(str(note))}")
     changed = {spec: in_force(spec, trace) for spec in specs}

@@ -42,9 +42,10 @@ Arrays: TypeAlias = dict[str, NDArray[Any]]
 class LargeRunner:
     """One trace, which may be read part by part, on one device. Results are cached by spec.
 
-    capacity: bytes of the device that a program can use. changes: what the program calls on the
-    way; they hold for counts and capacities, not for times. proceed: called before each trial of a
-    capacity; what it raises ends the search.
+    capacity: bytes of the device that a program can use. held: bytes reserved when the trace was
+    recorded, before its first event; no smaller capacity counts as enough. changes: what the
+    program calls on the way; they hold for counts and capacities, not for times. proceed: called
+    before each trial of a capacity; what it raises ends the search.
     Every method raises SpecError for a spec that cannot be made on the device.
     """
 
@@ -63,6 +64,7 @@ class LargeRunner:
         self.workload = workload or trace.name
         opened = allocators.make_device(device)
         self.capacity, self.simulated = opened.capacity, opened.simulated
+        self.held = trace.coverage.held
         self.counted = cache(self._counted)
         """The counts of a replay on the device; see `counted`."""
         self.completes = cache(self._completes)
@@ -132,17 +134,18 @@ class LargeRunner:
         if key not in self._known:
             allocator = fresh(spec, self.device, self.trace)
             self._known[key] = allocators.completes(self.trace, allocator, self.changes)
-        return self._known[key]
+        return self._known[key] and self.capacity >= self.held
 
     def _completes_on(self, spec: str, capacity: int) -> bool:
         key = spec, capacity
         if key not in self._known:
             self._proceed()
             self._known[key] = completes_on(self.trace, spec, self.device, capacity, self.changes)
-        return self._known[key]
+        return self._known[key] and capacity >= self.held
 
     def _bounds(self, spec: str) -> dict[str, int]:
-        return {name: self.counted(spec)[name] for name in ("max_load", "peak_reserved")}
+        counts = self.counted(spec)
+        return {name: max(counts[name], self.held) for name in ("max_load", "peak_reserved")}
 
     def _boundary(self, spec: str, above: bool = False) -> Boundary:
         return boundary(
@@ -166,7 +169,7 @@ class Runner(LargeRunner):
     trace: Trace
 
     def _bounds(self, spec: str) -> dict[str, int]:
-        load = self.trace.max_load
+        load = max(self.trace.max_load, self.held)
         if load <= self.capacity or self.completes(spec):
             return super()._bounds(spec)
         return {"max_load": load, "peak_reserved": load}  # without a replay that fails many times

@@ -56,10 +56,10 @@ class Option:
     """One row, as used to choose the advice.
 
     need: bytes of the smallest sufficient device, or else the bytes that it reserved; None if
-    neither is known. excess: bytes by which it leaves less than ROOM. device_time: seconds per
-    event, None where it failed. time: the same with host time. price: its cost times the default's
-    time for an event, which is linear in the assumed costs of device calls; of two options, it is
-    less where the cost is.
+    neither is known. bound: whether the program may need more than its trace. excess: bytes by
+    which it leaves less than ROOM. device_time: seconds per event, None where it failed. time: the
+    same with host time. price: its cost times the default's time for an event, which is linear in
+    the assumed costs of device calls; of two options, it is less where the cost is.
     """
 
     name: str
@@ -73,6 +73,7 @@ class Option:
     excess: float
     cost: float
     price: Estimate
+    bound: bool
 
 
 def kind(spec: str) -> Kind:
@@ -124,8 +125,11 @@ class Case:
 
     def option(self, row: dict[str, Any]) -> Option:
         """A row of the case as an option."""
-        name, fits = str(row["allocator"]), not row["failures"]
+        name = str(row["allocator"])
         searched = row.get("min_capacity") is not None
+        bound = bool(row.get("coverage"))
+        lacks = bound and searched and self.capacity and row["min_capacity"] > self.capacity
+        fits = not row["failures"] and not lacks
         need = row["min_capacity"] if searched else row.get("peak_reserved") if fits else None
         which = kind(name)
         host = self.host if which in ("default", "setting") else _host(row)
@@ -145,6 +149,7 @@ class Case:
             excess=self._excess(need or 0, name),
             cost=price.seconds / pace.seconds,
             price=price,
+            bound=bound,
         )
 
     def _excess(self, need: int, name: str) -> float:

@@ -36,19 +36,20 @@ def confidence(
     failed: Mapping[str, int],
     steps: int,
     kinds: int,
+    coverage: str = "",
 ) -> Confidence:
     """How reliable the advice is, and why.
 
     orders: number of traces tried with the steps in another order. failed: by spec, the number of
     those on which a request failed. steps, kinds: of the trace; steps of the same kind request the
-    same sizes.
+    same sizes. coverage: what the trace lacks of its program, "" for a whole one.
     """
     if advice.chosen is None:
         return Confidence("none", ())
     (row,) = [row for row in records(rows) if row["allocator"] == advice.chosen]
     broken = failed[advice.chosen]
-    doubts = 0
-    grounds = []
+    doubts = int(bool(coverage))
+    grounds = [f"{coverage[0].upper()}{coverage[1:]}."] if coverage else []
     need, capacity = row["min_capacity"], row["capacity"]
     if need is not None:
         spare = (capacity - need) / need if need else 0.0

@@ -25,6 +25,7 @@ from allocbench.reports.advice.choosing import (
     Weights,
     kind,
 )
+from allocbench.reports.advice.coverage import needs
 from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
@@ -118,17 +119,20 @@ def consequence(
     capacity: int | None,
     device: str,
     default: tuple[int | None, bool] | None,
+    bound: bool = False,
 ) -> str:
     """Whether a program fits a device, and whether it does by default: "fits X with Y to spare".
 
     Empty if the capacity is not known. need: bytes. default: need and fits of the default, None if
-    it should not be mentioned.
+    it should not be mentioned. bound: whether the program may need more.
     """
     if capacity is None:
         return ""
     if not fits:
         return f"does not fit {device}"
     words = f"fits {device} with {units.size(max(0, capacity - need))} to spare"
+    if bound:
+        words = f"that much {words}"
     if default is None:
         return words
     least, default_fits = default
@@ -156,7 +160,12 @@ def _line(
     keeps = best.kind == "default"
     other = None if keeps else default
     fits = consequence(
-        best.need, best.fits, capacity, device, None if other is None else (other.need, other.fits)
+        best.need,
+        best.fits,
+        capacity,
+        device,
+        None if other is None else (other.need, other.fits),
+        best.bound,
     )
     words = _need(best, other)
     if fits:
@@ -190,8 +199,9 @@ def _none(what: str, options: Sequence[Option], words: str) -> str:
 
 
 def _need(best: Option, default: Option | None) -> str:
-    verb = "needs" if best.searched else "reserves"
-    return f"{verb} {units.size(best.need or 0)}{_against(best, default)}"
+    need = best.need or 0
+    words = needs(need, best.bound) if best.searched else f"reserves {units.size(need)}"
+    return f"{words}{_against(best, default)}"
 
 
 def _against(best: Option, default: Option | None) -> str:

@@ -472,6 +472,14 @@ COLUMNS: tuple[Column, ...] = (
         "What the allocator held when a recording began: its segments, or new ones with its blocks"
         " in them.",
     ),
+    Column(
+        "coverage",
+        "failures",
+        "",
+        "coverage",
+        "What the trace lacks of its program; null if it has all of it. Otherwise, the program may"
+        " need more than min_capacity.",
+    ),
     Column("planned_requests", "plan", "count", "planned requests", "Requests served by the plan."),
     Column(
         "fallback_requests",

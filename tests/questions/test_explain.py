@@ -48,7 +48,7 @@ def test_no_change_is_tried_on_a_full_device() -> None:
     assert (found.failure.live, found.failure.requested) == (6 * MIB, 5 * MIB)
     assert (found.failure.reserved, found.failure.room) == (6 * MIB, 4 * MIB)
     assert found.changes == []
-    assert found.growths == []
+    assert found.leak is None
     assert pins(found).empty
     assert "1.00 MiB more than its 10.0 MiB" in verdict(found)
 
@@ -110,15 +110,15 @@ def leaky(steps: int, kept: int, *, marked: bool = True) -> Trace:
 @pytest.mark.parametrize("marked", [True, False])
 def test_a_leak_and_its_cost_are_found(marked: bool) -> None:
     found = explained(leaky(40, MIB, marked=marked), "naive", "sim:30MiB")
-    (growth,) = found.growths
-    assert growth.size == MIB
-    assert growth.of_steps is marked
+    assert found.leak is not None
+    (growth,) = found.leak.growths
+    assert growth.size == found.leak.rate == MIB
+    assert found.leak.marked is marked
     assert growth.bytes == found.failure.live - 6 * MIB  # the weights and a step's work
     assert found.failure.requested == MIB
     assert growth.blocks == 24
-    assert found.leaks
     assert found.kind == "full"
-    assert "A leak, or a cache that grows" in verdict(found)
+    assert "grows by 1.00 MiB a" in verdict(found)
 
 
 def test_freed_blocks_and_those_of_the_first_step_are_not_leaks() -> None:
@@ -129,8 +129,7 @@ def test_freed_blocks_and_those_of_the_first_step_are_not_leaks() -> None:
         events += [(FREE, 9 + step, 0)] if step else []
     events += [(ALLOC, 10 + steps, 9 * MIB)]
     found = explained(make(events, labels=("", "step")), "naive", "sim:16MiB")
-    assert found.growths == []
-    assert not found.leaks
+    assert found.leak is None
 
 
 def test_a_trace_without_failures_has_no_explanation() -> None:

@@ -65,7 +65,7 @@ def test_a_row_has_every_column_of_the_schema_and_measured_ones_are_numbers(name
     keeps = allocators.info(name).keeps_free_blocks
     external = {"external_fragmentation", "external_fragmentation_mean"}
     no_steps = {"repeat_rate", "stable_address_share", "stable_address_bytes_share"}
-    recorded = {"settings", "begins_with"}
+    recorded = {"settings", "begins_with", "coverage"}
     assert missing == {"unavailable"} | recorded | no_steps | plan | (set() if keeps else external)
     assert row["passes"] == 2
     assert row["alloc_count"] == row["free_count"] == row["blocks"] == 400

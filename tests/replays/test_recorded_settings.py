@@ -79,7 +79,7 @@ def test_notes_say_which_rules_of_a_recording_are_a_guess() -> None:
     warm = recorded("warm")
     known = replace(warm, provenance=replace(warm.provenance, torch="2.11.0"))
     notes = {
-        (trace.provenance.torch, spec): told("warm", trace, [spec], "sim:80GiB")[0]
+        (trace.provenance.torch, spec): told("warm", trace, [spec], "sim:80GiB")[1]
         for trace in (warm, known)
         for spec in ("caching", "caching:version=2.12,per_process_memory_fraction=0.5")
         if in_force(spec, trace) != spec

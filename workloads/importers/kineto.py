@@ -32,7 +32,13 @@ from allocbench.workloads.importers.addresses import (
 )
 from allocbench.workloads.importers.json_elements import elements
 from allocbench.workloads.importers.kineto_start import KinetoStart
-from allocbench.workloads.importers.labels import marks_of, only_creates
+from allocbench.workloads.importers.labels import (
+    BACKWARD,
+    OPTIMIZER_ENDS,
+    is_update,
+    marks_of,
+    only_creates,
+)
 from allocbench.workloads.recordings import Recording, with_gaps
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
@@ -40,6 +46,8 @@ _FIRST_MEMBER = re.compile(
     rb'\{\s*"(?:schemaVersion|deviceProperties|distributedInfo|displayTimeUnit)"'
 )
 """How the profiler begins a file; the groups of many ranks may fill megabytes before the events."""
+_BACKWARD = re.compile(r"^autograd::engine::|Backward\d*$")
+"""Operators that run a node of the autograd graph."""
 _CPU = "cpu"
 _TYPES = {0: _CPU, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 15: "hpu", 18: "ipu"} | {
     19: "mtia",
@@ -47,6 +55,7 @@ _TYPES = {0: _CPU, 1: "cuda", 6: "hip", 9: "xla", 12: "xpu", 13: "mps", 15: "hpu
 }
 _LATEST = MAX_SIZE // 1000  # us
 _Thread = tuple[Any, Any]
+_Numbers = np.ndarray[Any, np.dtype[np.uint32]]
 
 
 def is_profile(head: bytes) -> bool:
@@ -83,7 +92,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
     order = np.argsort(time, kind="stable")
     size = np.asarray(memory.size)[order]
     labels = {"": 0}
-    label = profile.labels(memory, labels)[order]
+    label, kind = (column[order] for column in profile.labels(memory, labels))
     events = AddressedEvents(
         is_alloc=size > 0,
         address=np.asarray(memory.address)[order].astype(np.uint64),
@@ -92,6 +101,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         label=label,
         time_ns=time[order],
         labels=tuple(labels),
+        names={"kind": kind} if kind.any() else {},
         marks=marks_before(time[order], marks_of(profile.annotations)),
     )
     sizes = "requested" if chosen == _CPU else "allocated"
@@ -159,6 +169,9 @@ class _Profile:
         elif phase == "X" and isinstance(name, str):
             if category == "user_annotation":
                 self.annotations.append((_time(event), name))
+                if is_update(name):
+                    end = _time(event) + _nanoseconds(event.get("dur", 0), event)
+                    self.annotations.append((end, OPTIMIZER_ENDS))
             elif category in ("cpu_op", "Operator"):
                 begin, duration = _time(event), event.get("dur", 0)
                 if duration != duration:  # NaN of an operator that did not end
@@ -166,9 +179,9 @@ class _Profile:
                 end = begin + _nanoseconds(duration, event)
                 self._operators[_thread(event)].append((begin, end, name))
 
-    def labels(self, memory: _Memory, labels: dict[str, int]) -> np.ndarray[Any, np.dtype[Any]]:
-        """The label of each event of a device; new ones are added to `labels`."""
-        label_numbers = np.zeros(len(memory.time), np.uint32)
+    def labels(self, memory: _Memory, labels: dict[str, int]) -> tuple[_Numbers, _Numbers]:
+        """The label and the kind of each event of a device; new ones are added to `labels`."""
+        label_numbers, kinds = np.zeros((2, len(memory.time)), np.uint32)
         events: dict[_Thread, list[int]] = defaultdict(list)
         for n, thread in enumerate(memory.thread):
             if memory.size[n] > 0:
@@ -179,19 +192,24 @@ class _Profile:
             )
             numbers.sort(key=memory.time.__getitem__)
             position = 0
-            computing, creating = list[tuple[int, int, str]](), list[tuple[int, int, str]]()
+            computing, creating, nodes = (list[tuple[int, int, str]]() for _ in range(3))
             for n in numbers:
                 now = memory.time[n]
                 while position < len(operators) and operators[position][0] <= now:
                     operator = operators[position]
                     (creating if only_creates(operator[2]) else computing).append(operator)
+                    if _BACKWARD.search(operator[2]):
+                        nodes.append(operator)
                     position += 1
-                for running in (computing, creating):  # those that end below the last one wait
+                # Those that end below the last one wait.
+                for running in (computing, creating, nodes):
                     while running and running[-1][1] < now:
                         running.pop()
                 label = next((running[-1][2] for running in (computing, creating) if running), "")
                 label_numbers[n] = labels.setdefault(label, len(labels))
-        return label_numbers
+                if nodes:
+                    kinds[n] = labels.setdefault(BACKWARD, len(labels))
+        return label_numbers, kinds
 
     def _see_memory(self, event: dict[str, Any]) -> None:
         args = event.get("args")

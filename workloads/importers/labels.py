@@ -24,7 +24,9 @@ _NO_PROGRAM = re.compile(
 _OPTIMIZER_STEP = "allocbench.optimizer_step"  # as in workloads/recording_hook.py
 _PROFILER_STEP = "ProfilerStep"
 _NUMBERED_STEP = re.compile(r"#*\s*ProfilerStep\b")
-_STEPS = (_PROFILER_STEP, "step", _OPTIMIZER_STEP)
+OPTIMIZER_ENDS = "allocbench.optimizer_ends"
+"""The name of a range that begins where `Optimizer.step` ends, which PyTorch annotates."""
+_STEPS = (_PROFILER_STEP, "step", _OPTIMIZER_STEP, OPTIMIZER_ENDS)
 _ENGINE = "torch::autograd::Engine::thread_main"
 _MOST = 200  # characters
 MODULE_FILE = "<allocbench.module>"
@@ -132,8 +134,9 @@ def marks_of(annotations: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
     """The marks of annotated ranges, given when each begins and its name.
 
     The steps are those of the profiler; without them, the program's own ranges with the name
-    "step"; without these, the steps of the optimizer, which `allocbench record` annotates. The
-    others of these ranges are left out, so that each step counts once.
+    "step"; without these, the steps of the optimizer, which `allocbench record` annotates; without
+    these, the ends of `Optimizer.step`. The others of these ranges are left out, so that each step
+    counts once.
     """
     marks = [(when, _mark_of(name)) for when, name in annotations]
     found = {name for _, name in marks}
@@ -143,6 +146,11 @@ def marks_of(annotations: Iterable[tuple[int, str]]) -> list[tuple[int, str]]:
         for when, name in marks
         if name == steps or name not in _STEPS
     ]
+
+
+def is_update(annotation: str) -> bool:
+    """Whether a range is the step of an optimizer."""
+    return annotation.startswith("Optimizer.step#")
 
 
 def _mark_of(annotation: str) -> str:

@@ -9,8 +9,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.base import units
 from allocbench.workloads._native import Pickle, Rows
-from allocbench.workloads.importers.labels import Frame, names_of
+from allocbench.workloads.formats import SNAPSHOT_INSTEAD
+from allocbench.workloads.importers.labels import OPTIMIZER_ENDS, Frame, is_update, names_of
 from allocbench.workloads.importers.pickles import load
 from allocbench.workloads.importers.snapshot_forms import as_pickle
 from allocbench.workloads.pytorch_settings import WITHOUT_POOLS, RecordedSettings, read_settings
@@ -188,16 +190,18 @@ class Snapshot:
             if chosen is None:
                 raise TraceError(f"has no device '{device}'; its devices are {listed or 'none'}")
             return chosen
-        live = {int(holders[segment]) for segment in np.unique(self._live(slice(None))[0])}
-        for busy in ({n for n, count in counts.items() if count}, live):
-            if len(busy) == 1:
-                return busy.pop()
-            if busy:
-                raise SeveralDevicesError(
-                    f"holds the events of several devices: {listed}; choose one: FILE:device=N",
-                    sorted(busy),
-                )
-        raise TraceError("holds no events and no live blocks")
+        segment, blocks, _ = self._live(slice(None))
+        live = {n: int(blocks["size"][holders[segment] == n].sum()) for n in counts}
+        busy, what = [n for n in counts if counts[n]], f"the events of several devices: {listed}"
+        if not busy:
+            busy = [n for n in live if live[n]]
+            sizes = ", ".join(f"{n} ({units.size(live[n])} live)" for n in sorted(busy))
+            what = f"no events, but live blocks on several devices: {sizes}"
+        if not busy:
+            raise TraceError(f"holds no events and no live blocks; {SNAPSHOT_INSTEAD}")
+        if len(busy) > 1:
+            raise SeveralDevicesError(f"holds {what}; choose one: FILE:device=N", sorted(busy))
+        return busy[0]
 
     def events(self, device: int) -> Table:
         """The events of a device."""
@@ -254,14 +258,20 @@ class Snapshot:
         }  # fmt: skip
 
     def annotations(self, device: int) -> Iterator[tuple[int, str]]:
-        """When each annotated range of a device begins, in ns, and its name."""
+        """When each annotated range of a device begins, in ns, and its name.
+
+        The end of a step of an optimizer is a range with the name `OPTIMIZER_ENDS`.
+        """
         (stage, stages), (name, names) = map(self._annotations.names, ("stage", "name"))
         of = self._annotations["device"]
-        starts = stages.index("START") if "START" in stages else -1
-        chosen = np.flatnonzero((stage == starts) & ((of == device) | (of < 0)))
+        chosen = np.flatnonzero((of == device) | (of < 0))
         times = self._annotations["time_us"][chosen] * 1000
-        for when, number in zip(times.tolist(), name[chosen].tolist(), strict=True):
-            yield when, names[number]
+        columns = times.tolist(), stage[chosen].tolist(), name[chosen].tolist()
+        for when, stage_number, number in zip(*columns, strict=True):
+            if stages[stage_number] == "START":
+                yield when, names[number]
+            elif stages[stage_number] == "END" and is_update(names[number]):
+                yield when, OPTIMIZER_ENDS
 
     def workspaces(self, device: int) -> list[tuple[int, int, int, str]]:
         """Time in ns, address (0: unknown), bytes and rule of each workspace on a device."""

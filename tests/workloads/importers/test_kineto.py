@@ -16,7 +16,7 @@ import torch
 
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, TraceError, read
 from allocbench.workloads.importers import json_elements
-from tests.commands import QUICK, folder, output
+from tests.commands import QUICK, folder, output, run
 from tests.traces import message_of
 from tests.work import lines_run
 
@@ -94,7 +94,7 @@ def test_operators_on_the_same_thread_are_labels() -> None:
     assert trace.time_ns.tolist() == [0, 0, 55_000, 55_000, 56_000, 295_000]
     assert trace.provenance.device == "cuda:0"
     assert trace.provenance.extra["sizes"] == "allocated"
-    assert "profile" in output(f"compare profile.dat {QUICK}")
+    assert "profile" in run(f"compare profile.dat {QUICK}").stdout
 
 
 def test_each_step_counts_once() -> None:

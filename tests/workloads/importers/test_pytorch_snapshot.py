@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, TraceError, read
-from tests.commands import QUICK, error, folder, output
+from allocbench.workloads.formats import SNAPSHOT_INSTEAD
+from tests.commands import QUICK, error, folder, output, run
 from tests.traces import assert_same, message_of
 from tests.workloads.importers.snapshots import (
     CPP_FRAMES,
@@ -246,7 +247,7 @@ def test_commands_take_the_devices_of_a_file_apart() -> None:
     assert "cuda:3" in output("inspect memory.dat:device=3")
     files = ["memory.dat:device=1", "memory.dat:device=3"]
     line = f"compare {' '.join(files)} --allocators naive {QUICK} --json -"
-    found = {row["workload"]: row["peak_requested"] for row in json.loads(output(line))}
+    found = {row["workload"]: row["peak_requested"] for row in json.loads(run(line).stdout)}
     assert found == dict(zip(files, (11, 33), strict=True))
     Path("memory.dat").rename("memory.dat:device=1,x")  # a file with that name is used literally
     assert "choose one: FILE:device=N" in error("inspect memory.dat:device=1,x")
@@ -328,7 +329,7 @@ NO_EVENT = "one of its 'device_traces' is not a list of dicts with 'action' and 
 @pytest.mark.parametrize(
     ("data", "told"),
     [
-        ([], "holds no events and no live blocks"),
+        ([], f"holds no events and no live blocks; {SNAPSHOT_INSTEAD}"),
         ({"a": 1}, "is a pickle, but not a memory snapshot: it has no 'segments'"),
         (7, "is a pickle, but not a memory snapshot: it has no 'segments'"),
         ({"segments": 3}, "its 'segments' is not a list of dicts with 'total_size'"),

@@ -1,0 +1,11 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Needs in words, for traces that may be a part of their program."""
+
+from __future__ import annotations
+
+from allocbench.base import units
+
+
+def needs(size: int, bound: bool) -> str:
+    """The verb and the number: "needs 3.00 GiB". bound: whether the program may need more."""
+    return f"needs {'at least ' if bound else ''}{units.size(size)}"

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of programs: no answer says less than the truth without saying that it is a bound."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from allocbench.workloads.exporters.replayed import ReplayedTrace
+
+from allocbench.questions.explain import explain, served, verdict
+from allocbench.questions.failure import before
+from allocbench.questions.fit import bounds, fit
+from allocbench.questions.recommend import study
+from allocbench.replays.replayed import replayed
+from allocbench.replays.runner import Runner
+from allocbench.workloads import FREE, Trace, catalog, read
+from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
+from tests.commands import folder
+
+__all__ = ["folder"]  # the fixture, by its import
+REAL = Path(__file__).parents[3] / "shared/data/recordings"
+DEVICE = "sim:80GiB"
+EVENTS = 5000  # of each program
+PYTORCH = "caching"
+
+Snapshot = dict[str, Any]
+Cut = Callable[[Snapshot], Snapshot]
+
+
+def of_events(keep: Callable[[list[Any]], list[Any]]) -> Cut:
+    def cut(data: Snapshot) -> Snapshot:
+        return data | {"device_traces": [keep(events) for events in data["device_traces"]]}
+
+    return cut
+
+
+CUTS: dict[str, Cut] = {
+    "beginning": of_events(lambda events: events[len(events) // 3 :]),
+    "last events": of_events(lambda events: events[-20:]),
+    "middle": of_events(
+        lambda events: events[: len(events) // 3] + events[len(events) // 2 :],
+    ),
+    "frees": of_events(
+        lambda events: [event for event in events if event["action"] != "free_completed"]
+    ),
+    "some frees": of_events(
+        lambda events: [
+            event
+            for n, event in enumerate(events)
+            if not event["action"].startswith("free") or n % 7
+        ]
+    ),
+    "segments": of_events(
+        lambda events: [event for event in events if event["action"] in ("alloc", "free_completed")]
+    ),
+    "marks": lambda data: data | {"external_annotations": []},
+    "events": of_events(lambda events: []),
+}
+
+
+def program(name: str) -> Trace:
+    return before(catalog.load(name), EVENTS)
+
+
+def exported(trace: Trace) -> Snapshot:
+    with Path("exported.pickle").open("wb") as sink:
+        write_snapshot(replayed(trace, PYTORCH, DEVICE), sink)
+    data: Snapshot = pickle.loads(Path("exported.pickle").read_bytes())
+    return data
+
+
+def check(part: Trace, truth: int) -> None:
+    """What the commands say about a part of a program that needs `truth` bytes."""
+    coverage = part.coverage
+    assert not coverage.whole
+    assert coverage.sentence
+    if not coverage.events:
+        assert "the need is unknown" in served(Runner(part, DEVICE), PYTORCH, DEVICE)
+        return
+    run = Runner(part, DEVICE)
+    need = run.min_capacity(PYTORCH)
+    assert need is not None
+    assert need >= min(truth, coverage.held)
+    says = served(run, PYTORCH, DEVICE)
+    assert "at least" in says or need >= truth, says
+    assert "no request fails" not in says
+    made = study(part, DEVICE, specs=[PYTORCH], orders=0, budget=0, runner=run)
+    assert made.confidence.level != "high"
+    assert "at least" in made.advice.lines[0] or need >= truth
+    assert made.rows["coverage"].notna().all()
+    assert fit(part, [PYTORCH], DEVICE, known=bounds(part, 0), runner=run)["coverage"].notna().all()
+
+
+def need_of(trace: Trace) -> int:
+    need = Runner(trace, DEVICE).min_capacity(PYTORCH)
+    assert need is not None
+    return need
+
+
+@pytest.mark.parametrize("name", catalog.captured())
+def test_parts_of_bundled_programs_in_snapshots(name: str) -> None:
+    trace = program(name)
+    truth, data = need_of(trace), exported(trace)
+    for cut in CUTS.values():
+        Path("part.pickle").write_bytes(pickle.dumps(cut(data)))
+        check(read("part.pickle"), truth)
+    Path("part.pickle").write_bytes(pickle.dumps(exported(before(trace, EVENTS // 2))))
+    check(read("part.pickle"), truth)
+
+
+def profiled(whole: ReplayedTrace, first: int, last: int, *, totals: bool = True) -> Trace:
+    """Some of the events of a trace as a profiler writes them, with their totals."""
+    trace, sizes = whole.trace, whole.sizes().tolist()
+    events = []
+    for event in range(first, last):
+        if trace.op[event] > FREE:
+            continue
+        args = {
+            "Device Type": 1,
+            "Device Id": 0,
+            "Addr": int(whole.address[event]),
+            "Bytes": sizes[event] * (-1 if trace.op[event] == FREE else 1),
+        }
+        if totals:
+            args["Total Allocated"] = int(whole.requested[event])
+            args["Total Reserved"] = int(whole.reserved[event])
+        events.append(
+            {"ph": "i", "name": "[memory]", "pid": 1, "tid": 1, "ts": event, "args": args}
+        )
+    Path("profile.json").write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    return read("profile.json")
+
+
+@pytest.mark.parametrize("name", catalog.captured())
+def test_parts_of_bundled_programs_in_profiler_traces(name: str) -> None:
+    trace = program(name)
+    truth, whole = need_of(trace), replayed(trace, PYTORCH, DEVICE)
+    third = EVENTS // 3
+    for first, last in ((third, EVENTS), (0, third), (third, 2 * third), (EVENTS - 20, EVENTS)):
+        part = profiled(whole, first, last)
+        check(part, truth)
+        # The load of the part is that of the program at the same time.
+        assert part.max_load == int(whole.requested[max(0, first - 1) : last].max())
+        assert part.coverage.held in (0, int(whole.reserved[first]))
+    check(profiled(whole, third, EVENTS, totals=False), truth)
+
+
+def recordings() -> list[Path]:
+    return sorted(REAL.glob("*.pickle")) if REAL.is_dir() else []
+
+
+def test_recordings_of_real_gpus_are_there() -> None:
+    if not recordings():
+        pytest.skip(f"{REAL} is not there")
+
+
+@pytest.mark.parametrize("path", recordings(), ids=lambda path: path.name)
+def test_parts_of_recordings_of_real_gpus(path: Path) -> None:
+    data, truth = pickle.loads(path.read_bytes()), need_of(read(path))
+    for cut in (lambda data: data, *CUTS.values()):
+        Path("part.pickle").write_bytes(pickle.dumps(cut(data)))
+        check(read("part.pickle"), truth)
+
+
+def test_parts_of_a_profiler_trace_of_a_real_gpu() -> None:
+    path = REAL / "normalization.json.gz"
+    if not path.is_file():
+        pytest.skip(f"{path} is not there")
+    data, truth = json.loads(gzip.decompress(path.read_bytes())), need_of(read(path))
+    events = data["traceEvents"]
+    memory = [n for n, event in enumerate(events) if event.get("name") == "[memory]"]
+    middle = memory[len(memory) // 2]
+    for kept in (events, events[middle:], events[:middle]):
+        Path("part.json").write_text(json.dumps(data | {"traceEvents": kept}))
+        check(read("part.json"), truth)
+
+
+def test_a_failure_at_the_end_is_never_called_a_success() -> None:
+    trace = program("gpt2-train")
+    capacity = need_of(trace) - (64 << 20)
+    failing = explain(trace, PYTORCH, f"sim:{capacity}")
+    assert failing is not None
+    small = replayed(before(trace, failing.failure.event + 1), PYTORCH, f"sim:{capacity}")
+    with Path("failed.pickle").open("wb") as sink:
+        write_snapshot(small, sink)
+    part = read("failed.pickle")
+    assert part.coverage.ends == "failure"
+    assert part.coverage.request == failing.failure.requested
+    assert part.coverage.card == capacity
+    check(part, need_of(trace))
+    again = explain(part, PYTORCH, f"sim:{part.coverage.card}")
+    assert again is not None
+    assert again.failure.requested == failing.failure.requested
+    assert "at least" in verdict(again)
