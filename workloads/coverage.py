@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from allocbench.base import units
-from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 from allocbench.workloads.vocabulary import Provenance, TraceError
 
 Begin = Literal["start", "later"]
@@ -76,8 +75,7 @@ class Coverage:
         if not self.events:
             return (
                 "the recording has no events, so the need is unknown: between"
-                f" {size(self.live)}, which were live, and {size(self.held)}, which were reserved;"
-                f" {SNAPSHOT_INSTEAD}"
+                f" {size(self.live)}, which were live, and {size(self.held)}, which were reserved"
             )
         parts = []
         if self.begins == "later":

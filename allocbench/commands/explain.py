@@ -98,7 +98,7 @@ def run(
         explanation = explain.explain(trace, allocator, device, begin=begin, runner=run)
     title = f"{name} through {allocator} on {label(device)}"
     held = holders(trace, None if explanation is None else explanation.failure.event - 1)
-    with records_written(_records(explanation, held), json):
+    with records_written(_records(explanation, held, trace.coverage.sentence or None), json):
         cards = note(run.device, trace.provenance.device)
         if json != STDOUT and explanation is None:
             _print_holders(held, None)
@@ -116,10 +116,13 @@ def run(
             _print(explanation)
 
 
-def _records(explanation: Explanation | None, held: pd.DataFrame) -> pd.DataFrame:
+def _records(
+    explanation: Explanation | None, held: pd.DataFrame, coverage: str | None
+) -> pd.DataFrame:
     """The facts of an explanation, with what holds the memory in the column `held`.
 
-    Without a failure, one row if the trace tells what its blocks are, otherwise none.
+    Without a failure, one row if the trace tells what its blocks are, otherwise none. coverage:
+    what the trace lacks of its program, or None.
     """
     import pandas as pd
 
@@ -129,7 +132,9 @@ def _records(explanation: Explanation | None, held: pd.DataFrame) -> pd.DataFram
     if not (held["kind"].any() or held["module"].any()):
         return rows
     if rows.empty:
-        rows = pd.DataFrame([{"event": None, "kind": None, "verdict": "no request fails"}])
+        verdict = "no recorded request fails" if coverage else "no request fails"
+        row = {"event": None, "kind": None, "verdict": verdict, "coverage": coverage}
+        rows = pd.DataFrame([row])
     return rows.assign(held=pd.Series([tuple(held.to_dict("records"))]))
 
 
@@ -223,7 +228,7 @@ def _print_holders(held: pd.DataFrame, explanation: Explanation | None) -> None:
 
     when = "at the peak of the load" if explanation is None else "when the request failed"
     out, numbers = console(), ("bytes", "share", "blocks")
-    if held["kind"].any():
+    if held["kind"].any() or held["place"].any():
         table = plain_table(
             f"what holds memory {when}", *numbers, "kind", "largest parts", right=numbers
         )

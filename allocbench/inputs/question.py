@@ -20,6 +20,7 @@ from allocbench.inputs.traces import AnyOrWhole, load_all, load_large
 from allocbench.output.files import check_outputs
 from allocbench.replays import experiment, recorded_settings
 from allocbench.workloads import AnyTrace, StreamedTrace, Trace
+from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def read(
     traces = load_all(workloads, model)
     for name, trace in traces.items():
         if not without_events and not trace.coverage.events:
-            raise UsageError(f"{name}: {trace.coverage.sentence}")
+            raise UsageError(f"{name}: {trace.coverage.sentence}; {SNAPSHOT_INSTEAD}")
     return _question(traces, specs, device)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from allocbench.allocators import SpecError
 from allocbench.questions.growth import growing_reserve, leak_of, reserve_sentence, sentence
 from allocbench.questions.switching import conf
-from allocbench.replays.recorded import in_force
+from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace
 from allocbench.workloads.pytorch_settings import PytorchRules

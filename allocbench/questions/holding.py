@@ -54,8 +54,9 @@ class _Steps:
 def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
     """What is alive after an event (None: at the peak of the load), largest first.
 
-    Columns: kind (empty if the trace does not say), place (the label of the allocs), module (the
-    path of the module of the model that they belong to, or empty), blocks, bytes (requested).
+    Columns: kind (empty if the trace does not say), place (the line and the operator of the
+    allocs, see `places_of`), module (the path of the module of the model that they belong to, or
+    empty), blocks, bytes (requested).
     """
     if event is None:
         load = trace.load
@@ -64,7 +65,7 @@ def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
     alive = np.flatnonzero((allocs <= event) & (ends > event))
     kind = _kinds(trace, allocs, ends)
     source = _source(trace, kind, allocs, ends)[alive]
-    place = _names(trace, trace.label, source)
+    place = places_of(trace, source)
     derived = source != allocs[alive]
     place[derived] = BACKWARD_OF + place[derived]
     rows = pd.DataFrame(
@@ -78,6 +79,21 @@ def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
     )
     summed = rows.groupby(["kind", "place", "module"], as_index=False, sort=True).sum()
     return summed.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+
+
+def places_of(trace: Trace, events: Ints) -> NDArray[np.object_]:
+    """Where each of some allocs comes from: the line of the program, then its label, or ""."""
+    lines, labels = _names(trace, trace.line, events), _names(trace, trace.label, events)
+    places = np.empty(len(events), object)
+    places[:] = [_place(*pair) for pair in zip(lines, labels, strict=True)]
+    return places
+
+
+def _place(line: str, label: str) -> str:
+    """The label of a recording without operators is a line, too: "train.py:7:step"."""
+    if not line or label.startswith(line.partition(" ")[0]):
+        return label or line
+    return f"{line} {label}".rstrip()
 
 
 def by_kind(held: pd.DataFrame, most: int = 3) -> pd.DataFrame:
