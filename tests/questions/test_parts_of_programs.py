@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from allocbench.workloads.exporters.replayed import ReplayedTrace
 
 from allocbench.questions.explain import explain, served, verdict
 from allocbench.questions.failure import before
@@ -21,6 +20,7 @@ from allocbench.replays.replayed import replayed
 from allocbench.replays.runner import Runner
 from allocbench.workloads import FREE, Trace, catalog, read
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
+from allocbench.workloads.exporters.replayed_trace import ReplayedTrace
 from tests.commands import folder
 
 __all__ = ["folder"]  # the fixture, by its import
