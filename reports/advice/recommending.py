@@ -195,7 +195,8 @@ def _none(what: str, options: Sequence[Option], words: str) -> str:
         return f"{words}."
     least = min(needs, key=lambda option: option.need or 0)
     card = f", smallest card {least.card}" if least.card else ""
-    return f"{words}; {least.name} needs the least, {units.size(least.need or 0)}{card}."
+    at_least = "at least " * least.bound
+    return f"{words}; {least.name} needs the least, {at_least}{units.size(least.need or 0)}{card}."
 
 
 def _need(best: Option, default: Option | None) -> str:
