@@ -16,7 +16,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 from allocbench.errors import UsageError
-from allocbench.reports.rows.asv import Cell, cells
+from allocbench.reports.rows.asv import AsvResult, cells
 from allocbench.reports.rows.gate import Statement
 
 TRAILER = "Metric-change"
@@ -48,7 +48,7 @@ def statements(base: str, head: str) -> list[Statement]:
     return announced
 
 
-def measure(commits: Sequence[str], bench: str) -> list[Cell]:
+def measure(commits: Sequence[str], bench: str) -> list[AsvResult]:
     """Run benchmarks on commits and return their results.
 
     The results are stored apart from the committed ones, and are not measured again. Raises

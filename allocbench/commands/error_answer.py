@@ -17,7 +17,7 @@ from allocbench.questions.error_text import (
     FULL,
     PIECES,
     SHORT,
-    Verdict,
+    ErrorVerdict,
     verdict,
 )
 from allocbench.workloads.error_texts import Amount, ErrorText
@@ -51,14 +51,14 @@ def answer(name: str, error: ErrorText, json: str | None) -> None:
             _show(name, error, found)
 
 
-def _write(error: ErrorText, found: Verdict, path: str) -> None:
+def _write(error: ErrorText, found: ErrorVerdict, path: str) -> None:
     """Write the numbers, each a range of bytes, and what they prove; - is standard output."""
     with open_output(path) as sink:
         told = {"error": asdict(error), "verdict": asdict(found)}
         sink.write(dumps(told, indent=1).encode() + b"\n")
 
 
-def _show(name: str, error: ErrorText, found: Verdict) -> None:
+def _show(name: str, error: ErrorText, found: ErrorVerdict) -> None:
     out = console()
     for sentence in sentences(error, found):
         out.print(Text(sentence))
@@ -73,7 +73,7 @@ def _show(name: str, error: ErrorText, found: Verdict) -> None:
         out.print(table)
 
 
-def sentences(error: ErrorText, found: Verdict) -> list[str]:
+def sentences(error: ErrorText, found: ErrorVerdict) -> list[str]:
     """The answer: the verdict, who else uses the card, what the message recommends, what to do."""
     lines = [_headline(error, found), *_users(error, found)]
     if advice := _advice(error, found):
@@ -83,7 +83,7 @@ def sentences(error: ErrorText, found: Verdict) -> list[str]:
     return [*lines, f"To know more: {text_of(error.program).instead}."]
 
 
-def _headline(error: ErrorText, found: Verdict) -> str:
+def _headline(error: ErrorText, found: ErrorVerdict) -> str:
     """What failed, and whether the memory was full."""
     if found.kind == FULL:
         return _full(error, found)
@@ -110,7 +110,7 @@ def _headline(error: ErrorText, found: Verdict) -> str:
     return f"{asked} failed. The text does not say enough about what was free to prove why."
 
 
-def _full(error: ErrorText, found: Verdict) -> str:
+def _full(error: ErrorText, found: ErrorVerdict) -> str:
     asked, missing = _asked(error), _size(found.missing)
     if error.needed is not None and error.requested is not None:
         return (
@@ -135,7 +135,7 @@ def _full(error: ErrorText, found: Verdict) -> str:
     )
 
 
-def _pieces(error: ErrorText, found: Verdict) -> str:
+def _pieces(error: ErrorText, found: ErrorVerdict) -> str:
     asked, hole = _asked(error), error.largest_free
     if found.certain and hole is not None and error.requested is not None:
         return (
@@ -150,7 +150,7 @@ def _pieces(error: ErrorText, found: Verdict) -> str:
     )
 
 
-def _enough(error: ErrorText, found: Verdict) -> str:
+def _enough(error: ErrorText, found: ErrorVerdict) -> str:
     asked, free = _asked(error), f"{_size(error.free)} {_free(error, found)}"
     if error.program == "BFC":
         return (
@@ -193,13 +193,13 @@ def _sum(error: ErrorText) -> str:
     return " and ".join(parts)
 
 
-def _free(error: ErrorText, found: Verdict) -> str:
+def _free(error: ErrorText, found: ErrorVerdict) -> str:
     if found.limited or error.program == "BFC":
         return "the limit leaves"
     return "are free on the card"
 
 
-def _users(error: ErrorText, found: Verdict) -> list[str]:
+def _users(error: ErrorText, found: ErrorVerdict) -> list[str]:
     """Sentences on memory that the allocator does not hold."""
     lines = []
     if found.others is not None:
@@ -217,7 +217,7 @@ def _users(error: ErrorText, found: Verdict) -> list[str]:
     return [line[0].upper() + line[1:] for line in lines]
 
 
-def _advice(error: ErrorText, found: Verdict) -> str:
+def _advice(error: ErrorText, found: ErrorVerdict) -> str:
     """What the message recommends, and whether it can help."""
     setting = _SETTINGS.get(error.hint)
     if setting is None:

@@ -24,7 +24,7 @@ from allocbench.workloads.vocabulary import TraceError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from allocbench.questions.explain import Change, Explanation
+    from allocbench.questions.explain import Attempt, Explanation
 
 EXAMPLES = (
     "allocbench explain gpt2-train --allocator caching --device sim:8GiB",
@@ -213,7 +213,7 @@ def _changes(explanation: Explanation) -> Table | None:
     return table
 
 
-def _by_setting(changes: Sequence[Change]) -> list[str]:
+def _by_setting(changes: Sequence[Attempt]) -> list[str]:
     """The specs of the changes; values of the same setting are in one line."""
     values: dict[str, list[str]] = {}
     for change in changes:

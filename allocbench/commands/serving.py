@@ -37,7 +37,7 @@ class Engine(StrEnum):
     SGLANG = "sglang"
 
 
-class Weights(StrEnum):
+class WeightFormat(StrEnum):
     """How matrices of weights are stored."""
 
     NONE = "none"
@@ -46,7 +46,7 @@ class Weights(StrEnum):
     INT4 = "int4"
 
 
-class Cache(StrEnum):
+class CacheType(StrEnum):
     """How keys and values are stored."""
 
     AUTO = "auto"
@@ -88,16 +88,16 @@ def run(
         int, typer.Option(metavar="N", min=1, max=64, help="GPUs that share the model.")
     ] = 1,
     quantization: Annotated[
-        Weights | None,
+        WeightFormat | None,
         typer.Option(
             help="How weight matrices are stored; int4 is the format of AWQ and GPTQ. Default: as"
             " in the model's config."
         ),
     ] = None,
     kv_dtype: Annotated[
-        Cache,
+        CacheType,
         typer.Option(help="How keys and values are stored; auto: in the data type of the model."),
-    ] = Cache.AUTO,
+    ] = CacheType.AUTO,
     block_size: Annotated[
         int | None,
         typer.Option(
@@ -206,7 +206,7 @@ def run(
 
 
 def _architecture(
-    model: str, ranks: int, quantization: Weights | None, kv_dtype: Cache
+    model: str, ranks: int, quantization: WeightFormat | None, kv_dtype: CacheType
 ) -> Architecture:
     """The part of a listed model, or of a configuration in a file, that each GPU has."""
     from allocbench.workloads.serving import architectures, model_configs
@@ -215,7 +215,7 @@ def _architecture(
         whole = architectures.listed(model)
     else:
         whole = model_configs.read(Path(model), quantized=quantization is None)
-    kv_bytes = 1 if kv_dtype is Cache.FP8 else None
+    kv_bytes = 1 if kv_dtype is CacheType.FP8 else None
     stored = architectures.Stored(
         tensor_parallel=ranks, quantization=quantization, kv_bytes=kv_bytes
     )

@@ -30,7 +30,7 @@ _LIKELY, _POSSIBLE = 4, 1.5
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ErrorVerdict:
     """What the numbers of an error mean.
 
     kind: full: the memory cannot hold the request, however it is arranged. pieces: enough is free,
@@ -54,7 +54,7 @@ class Verdict:
     together: Amount | None = None
 
 
-def verdict(error: ErrorText) -> Verdict:
+def verdict(error: ErrorText) -> ErrorVerdict:
     """What the numbers of an error prove, and what they only suggest."""
     total, free, process = error.total, error.free, error.process
     others = outside = together = held = None
@@ -74,42 +74,42 @@ def _positive(difference: Amount) -> Amount | None:
     return difference if difference.high >= 0 else None
 
 
-def _judged(error: ErrorText) -> Verdict:
+def _judged(error: ErrorText) -> ErrorVerdict:
     """What is known of the request."""
     requested = error.requested
     if error.needed and error.available and error.needed.low > error.available.high:
-        return Verdict(FULL, certain=True, missing=error.needed - error.available)
+        return ErrorVerdict(FULL, certain=True, missing=error.needed - error.available)
     if not error.message or requested is None:
-        return Verdict(UNKNOWN)
+        return ErrorVerdict(UNKNOWN)
     free, limited = _free(error)
     most, by_limit = _most(error, free)
     if most is not None and requested.low > most.high:
         proven = (error.least or requested.low) > most.high
-        return Verdict(FULL, proven, missing=requested - most, limited=by_limit)
+        return ErrorVerdict(FULL, proven, missing=requested - most, limited=by_limit)
     if free is None:
-        return Verdict(UNKNOWN)
+        return ErrorVerdict(UNKNOWN)
     if requested.low > free.high:
         return replace(_short(error, requested, free), limited=limited)
     if requested.high <= free.low:
-        return Verdict(ENOUGH, certain=True)
-    return Verdict(UNKNOWN)
+        return ErrorVerdict(ENOUGH, certain=True)
+    return ErrorVerdict(UNKNOWN)
 
 
-def _short(error: ErrorText, requested: Amount, free: Amount) -> Verdict:
+def _short(error: ErrorText, requested: Amount, free: Amount) -> ErrorVerdict:
     """What is known where the card alone has too little."""
     missing, held = requested - free, error.unallocated
     if held is None:
-        return Verdict(SHORT, missing=missing)
+        return ErrorVerdict(SHORT, missing=missing)
     if error.private is not None:
         held += error.private
     if requested.high > free.low + held.low:  # the printed digits do not decide it
-        return Verdict(UNKNOWN)
+        return ErrorVerdict(UNKNOWN)
     hole = error.largest_free
     if hole is not None and hole.high < requested.low:
-        return Verdict(PIECES, certain=True, missing=missing, held=held)
+        return ErrorVerdict(PIECES, certain=True, missing=missing, held=held)
     times = held.middle / max(1, missing.middle)
     likely = "likely" if times >= _LIKELY else "possible" if times >= _POSSIBLE else "unlikely"
-    return Verdict(PIECES, missing=missing, held=held, likely=likely)
+    return ErrorVerdict(PIECES, missing=missing, held=held, likely=likely)
 
 
 def _free(error: ErrorText) -> tuple[Amount | None, bool]:

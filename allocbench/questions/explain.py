@@ -13,7 +13,7 @@ from allocbench import allocators
 from allocbench.base import units
 from allocbench.questions import growth, search_space
 from allocbench.questions.failure import Failure, before, first_failure, operators
-from allocbench.questions.growth import Leak, leak_of
+from allocbench.questions.growth import RepeatedGrowth, leak_of
 from allocbench.questions.hazards import growing
 from allocbench.replays.runner import Runner, fresh, innermost
 from allocbench.reports.advice.coverage import needs
@@ -29,7 +29,7 @@ _IN_PIECES = ("fragmentation", "rounding")
 
 
 @dataclass(frozen=True)
-class Change:
+class Attempt:
     """One change that was tried. `completes`: whether the whole trace then completes.
 
     `passes`: whether the failed request is then served; later ones may still fail.
@@ -57,13 +57,13 @@ class Explanation:
 
     failure: Failure
     kind: Kind
-    leak: Leak | None
+    leak: RepeatedGrowth | None
     min_capacity: int | None
     card: str | None
-    changes: list[Change]
+    changes: list[Attempt]
 
     @property
-    def saved_by(self) -> list[Change]:
+    def saved_by(self) -> list[Attempt]:
         """The changes with which the whole trace completes."""
         return [change for change in self.changes if change.completes]
 
@@ -96,7 +96,7 @@ def explain(
     )
 
 
-def _leak(failure: Failure) -> Leak | None:
+def _leak(failure: Failure) -> RepeatedGrowth | None:
     leak = leak_of(failure.workload.trace, failure.event)
     if leak is None or failure.live - leak.bytes + failure.requested > failure.capacity:
         return None
@@ -222,7 +222,7 @@ def served(run: Runner, allocator: str, device: str) -> str:
     return " ".join([words, *growing(run, [allocator], device)])
 
 
-def _changes(run: Runner, allocator: str, event: int) -> list[Change]:
+def _changes(run: Runner, allocator: str, event: int) -> list[Attempt]:
     """Every single setting and every other allocator, those that complete the trace first."""
     name = innermost(allocator)
     tried = list(search_space.singles(allocator, run.device))
@@ -236,5 +236,5 @@ def _changes(run: Runner, allocator: str, event: int) -> list[Change]:
     for spec in tried:
         completes = run.completes(spec)
         passes = completes or allocators.completes(passed, fresh(spec, run.device, run.trace))
-        changes.append(Change(spec, passes, completes))
+        changes.append(Attempt(spec, passes, completes))
     return sorted(changes, key=lambda change: (not change.completes, not change.passes))

@@ -51,7 +51,7 @@ class Growth:
 
 
 @dataclass(frozen=True)
-class Leak:
+class RepeatedGrowth:
     """What grows, most bytes first. rate: the fewest bytes that one of the last steps kept.
 
     steps: how many the trace has. marked: whether marks begin them; else they are repetitions.
@@ -68,7 +68,7 @@ class Leak:
         return sum(growth.bytes for growth in self.growths)
 
 
-def leak_of(trace: Trace, event: int | None = None) -> Leak | None:
+def leak_of(trace: Trace, event: int | None = None) -> RepeatedGrowth | None:
     """What accumulates until an event, or until the end; None if nothing does.
 
     Only blocks that the trace never frees count. Those of the first step belong to the program's
@@ -80,7 +80,7 @@ def leak_of(trace: Trace, event: int | None = None) -> Leak | None:
     for begins, marked in _steps(trace, end, allocs, ends):
         if found := _growths(trace, begins, end, allocs, ends):
             groups, rate = found
-            return Leak(tuple(groups), rate, len(begins), marked)
+            return RepeatedGrowth(tuple(groups), rate, len(begins), marked)
     return None
 
 
@@ -206,7 +206,9 @@ def _period(tokens: list[int]) -> tuple[int, int]:
     return best
 
 
-def sentence(leak: Leak, need: int | None = None, capacity: int = 0, device: str = "") -> str:
+def sentence(
+    leak: RepeatedGrowth, need: int | None = None, capacity: int = 0, device: str = ""
+) -> str:
     """What grows, and when it fills a device of this capacity.
 
     need: bytes that the steps of the trace need there; None if they have filled it.

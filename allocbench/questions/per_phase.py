@@ -274,7 +274,7 @@ def tune(
     single = tuning.tune(
         trace, allocator, device, budget=budget, seed=seed, begin=begin, runner=runner
     )
-    search = _Search(runner, phases, _candidates(single), budget, begin)
+    search = _PhaseSearch(runner, phases, _candidates(single), budget, begin)
     try:
         interrupted = single.interrupted or search.run(seed)
     except KeyboardInterrupt:  # before the first plan was tried; the single settings are kept
@@ -423,7 +423,7 @@ def _peaks(runner: Runner, trial: PhasedTrial, phases: Sequence[Phase]) -> list[
     return [int(peak) for peak in np.maximum.reduceat(timeline["reserved"], part)]
 
 
-class _Search(Search):
+class _PhaseSearch(Search):
     """Plans; a text names the choice of each phase."""
 
     def __init__(

@@ -107,7 +107,7 @@ def tune(
     begin: called with the spec of each trial. runner: of this trace and device, if one exists.
     Raises SpecError if `allocator` is invalid or has wrappers.
     """
-    search = _Search(runner or Runner(trace, device), allocator, budget, begin)
+    search = _SettingsSearch(runner or Runner(trace, device), allocator, budget, begin)
     interrupted = search.run(seed)
     trials = list(search.trials.values())
     return Tuned(trials[0], trials, frozenset(search.sure), interrupted)
@@ -161,7 +161,7 @@ def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
     return ordered[list(COLUMNS)].astype({"min_capacity": "Int64"})
 
 
-class _Search(Search):
+class _SettingsSearch(Search):
     """The settings of one allocator; a text is its spec."""
 
     def __init__(

@@ -1,4 +1,4 @@
-// null_gpu/properties.hpp: the attributes and properties of a device.
+// null_gpu/native/properties.hpp: the attributes and properties of a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// null_gpu/runtime.hpp: runtime functions to which the functions of the driver forward.
+// null_gpu/native/runtime.hpp: runtime functions to which the functions of the driver forward.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// null_gpu/threads.cpp: waiting for the threads of a program before it ends.
+// null_gpu/native/threads.cpp: waiting for the threads of a program before it ends.
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <filesystem>

@@ -52,7 +52,7 @@ WEIGHTS = Weights()
 
 
 @dataclass(frozen=True)
-class Option:
+class Alternative:
     """One row, as used to choose the advice.
 
     need: bytes of the smallest sufficient device, or else the bytes that it reserved; None if
@@ -90,7 +90,7 @@ def kind(spec: str) -> Kind:
 
 
 @dataclass(frozen=True)
-class Case:
+class Baseline:
     """The values that all rows are compared with.
 
     capacity: bytes, None if unknown; shares then refer to the largest peak. host: seconds per event
@@ -110,7 +110,7 @@ class Case:
         rows: Sequence[dict[str, Any]],
         weights: Weights,
         shaky: Collection[str],
-    ) -> Case:
+    ) -> Baseline:
         """The values of these rows."""
         capacity = next((row["capacity"] for row in rows if row.get("capacity")), None)
         largest = max((row.get("peak_reserved") or 1 for row in rows), default=1)
@@ -121,9 +121,9 @@ class Case:
         by_default = Estimate()
         if default and not default["failures"]:
             by_default = Estimate(host) + _device_time(default)
-        return Case(capacity, largest, host, by_default, weights, shaky)
+        return Baseline(capacity, largest, host, by_default, weights, shaky)
 
-    def option(self, row: dict[str, Any]) -> Option:
+    def option(self, row: dict[str, Any]) -> Alternative:
         """A row of the case as an option."""
         name = str(row["allocator"])
         searched = row.get("min_capacity") is not None
@@ -137,7 +137,7 @@ class Case:
         time = Estimate(host) + device_time if device_time is not None else None
         price = self._price(name, need or 0, time or Estimate())
         pace = Estimate(PROGRAM_SECONDS) + self.by_default
-        return Option(
+        return Alternative(
             name=name,
             kind=which,
             fits=fits,
@@ -191,11 +191,11 @@ def _device_time(row: dict[str, Any]) -> Estimate:
 class Best:
     """The option to use, and the one that would be used with other costs of device calls."""
 
-    option: Option | None = None
-    rival: Option | None = None
+    option: Alternative | None = None
+    rival: Alternative | None = None
 
     @staticmethod
-    def of(options: Sequence[Option], capacity: int | None) -> Best:
+    def of(options: Sequence[Alternative], capacity: int | None) -> Best:
         """The default if it fits with room, else the cheapest of those with the most room."""
         fitting = [option for option in options if option.fits]
         if not fitting:

@@ -18,10 +18,10 @@ from allocbench.base import units
 from allocbench.reports.advice.choosing import (
     KEEP,
     WEIGHTS,
+    Alternative,
+    Baseline,
     Best,
-    Case,
     Kind,
-    Option,
     Weights,
     kind,
 )
@@ -77,7 +77,7 @@ def advise(
     works in another order; they count as having no room.
     """
     candidates = [row for row in records(rows) if row["candidate"] and row["failures"] is not None]
-    case = Case.of(candidates, weights, shaky)
+    case = Baseline.of(candidates, weights, shaky)
     options = [case.option(row) for row in candidates]
     default = next((option for option in options if option.kind == "default"), None)
     name = device or next((str(row["device"]) for row in candidates), "the device")
@@ -146,8 +146,8 @@ def consequence(
 def _line(
     what: Literal["setting", "allocator"],
     found: Best,
-    default: Option | None,
-    options: Sequence[Option],
+    default: Alternative | None,
+    options: Sequence[Alternative],
     capacity: int | None,
     device: str,
     unfit: str,
@@ -183,7 +183,7 @@ def _unfit(load: int, capacity: int | None, device: str) -> str:
     return f"nothing that was tried fits {device}"
 
 
-def _none(what: str, options: Sequence[Option], words: str) -> str:
+def _none(what: str, options: Sequence[Alternative], words: str) -> str:
     kinds = ("default", "setting") if what == "setting" else ("plug-in", "uncached")
     those = [option for option in options if option.kind in kinds]
     if not those:
@@ -199,13 +199,13 @@ def _none(what: str, options: Sequence[Option], words: str) -> str:
     return f"{words}; {least.name} needs the least, {at_least}{units.size(least.need or 0)}{card}."
 
 
-def _need(best: Option, default: Option | None) -> str:
+def _need(best: Alternative, default: Alternative | None) -> str:
     need = best.need or 0
     words = needs(need, best.bound) if best.searched else f"reserves {units.size(need)}"
     return f"{words}{_against(best, default)}"
 
 
-def _against(best: Option, default: Option | None) -> str:
+def _against(best: Alternative, default: Alternative | None) -> str:
     if default is None or not default.need or best.need is None:
         return ""
     share = 1 - best.need / default.need
@@ -218,7 +218,7 @@ def _against(best: Option, default: Option | None) -> str:
     return f", {less} than the default ({size})"
 
 
-def _time(best: Option, default: Option | None) -> str:
+def _time(best: Alternative, default: Alternative | None) -> str:
     """Of settings, the device time alone: PyTorch's host time is not known."""
     if best.kind == "setting":
         what, versus = "Device time", "the default"
@@ -232,7 +232,7 @@ def _time(best: Option, default: Option | None) -> str:
     return f" {what}: {time.text} per event{compared}."
 
 
-def _card(best: Option, default: Option | None) -> str:
+def _card(best: Alternative, default: Alternative | None) -> str:
     if not best.card:
         return ""
     by_default = "" if default is None or not default.card else f" (the default: {default.card})"

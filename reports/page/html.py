@@ -55,7 +55,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureText:
     """The first failed request of one allocator, in words; whether the address map shows it."""
 
     allocator: str
@@ -77,7 +77,7 @@ class Section:
     trade: Figure | None
     memory: Figure | None
     has_map: bool
-    failures: tuple[Failure, ...]
+    failures: tuple[FailureText, ...]
     figures: tuple[Figure, ...]
 
 
@@ -179,7 +179,8 @@ def _section(
         memory=_figure(memory, phone=False) if memory else None,
         has_map=not of_run(given.details, "blocks", **run).empty,
         failures=tuple(
-            Failure(row["allocator"], charts.failure(row)) for row in failures.to_dict("records")
+            FailureText(row["allocator"], charts.failure(row))
+            for row in failures.to_dict("records")
         ),
         figures=tuple(_figure(chart) for chart in detailed if not chart.in_explorer),
     )

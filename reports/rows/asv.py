@@ -87,7 +87,7 @@ INSTRUCTIONS: Final = "count of instructions"
 
 
 @dataclass(frozen=True)
-class Cell:
+class AsvResult:
     """One cell.
 
     commit_date: milliseconds since 1970. allocator: that parameter, or the planner; empty when the
@@ -126,7 +126,7 @@ class Cell:
         return self.device_kind == "simulated" and self.unit in _COUNTED
 
 
-def cells(folder: str | Path) -> list[Cell]:
+def cells(folder: str | Path) -> list[AsvResult]:
     """Every cell of a folder of results, by commit date, then file and benchmark.
 
     `folder` is asv's results_dir: `benchmarks.json`, and a folder for each machine. Raises
@@ -134,7 +134,7 @@ def cells(folder: str | Path) -> list[Cell]:
     """
     place = Path(folder)
     described = load(place / "benchmarks.json")
-    all_cells: list[Cell] = []
+    all_cells: list[AsvResult] = []
     for path in files(place):
         stored = load(path)
         try:
@@ -165,7 +165,7 @@ def load(path: Path) -> dict[str, Any]:
     return content
 
 
-def _cells(stored: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[Cell]:
+def _cells(stored: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[AsvResult]:
     for name, row in stored["results"].items():
         columns = dict(zip(stored["result_columns"], row, strict=False))
         benchmark = described.get(name)
@@ -177,7 +177,7 @@ def _cells(stored: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[
             value = _at(columns.get("result"), n)
             names = dict(zip(benchmark["param_names"], map(_plain, combination), strict=True))
             allocator = names.pop("allocator", None) or names.pop("planner", "")
-            yield Cell(
+            yield AsvResult(
                 commit=stored["commit_hash"],
                 commit_date=int(stored["date"]),
                 machine=stored["params"]["machine"],

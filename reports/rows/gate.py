@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import Literal, TypeAlias
 
 from allocbench.base import units
-from allocbench.reports.rows.asv import FAILED, INSTRUCTIONS, NUMBER, STALE, Cell
+from allocbench.reports.rows.asv import FAILED, INSTRUCTIONS, NUMBER, STALE, AsvResult
 from allocbench.reports.rows.results import SCHEMA
 
 Outcome: TypeAlias = Literal["same", "changed", "failed", "nothing ran"]
@@ -30,7 +30,7 @@ class Statement:
     allocator: str = "*"
     workload: str = "*"
 
-    def covers(self, cell: Cell) -> bool:
+    def covers(self, cell: AsvResult) -> bool:
         """Whether the statement covers the cell."""
         pairs = (
             (cell.metric, self.metric),
@@ -41,11 +41,11 @@ class Statement:
 
 
 @dataclass(frozen=True)
-class Difference:
+class ChangedResult:
     """A cell whose value changed; `stated` if a commit message says so."""
 
-    base: Cell
-    head: Cell
+    base: AsvResult
+    head: AsvResult
     stated: bool
 
 
@@ -59,14 +59,14 @@ class Comparison:
     """
 
     compared: int
-    differences: tuple[Difference, ...]
-    failed: tuple[Cell, ...]
+    differences: tuple[ChangedResult, ...]
+    failed: tuple[AsvResult, ...]
     stale: int
-    times: tuple[tuple[Cell, Cell], ...]
-    instructions: tuple[tuple[Cell, Cell], ...] = ()
+    times: tuple[tuple[AsvResult, AsvResult], ...]
+    instructions: tuple[tuple[AsvResult, AsvResult], ...] = ()
 
     @property
-    def unstated(self) -> tuple[Difference, ...]:
+    def unstated(self) -> tuple[ChangedResult, ...]:
         """The differences that no commit message states."""
         return tuple(difference for difference in self.differences if not difference.stated)
 
@@ -81,7 +81,7 @@ class Comparison:
 
 
 def compare(
-    base: Iterable[Cell], head: Iterable[Cell], statements: Sequence[Statement] = ()
+    base: Iterable[AsvResult], head: Iterable[AsvResult], statements: Sequence[Statement] = ()
 ) -> Comparison:
     """Compare the cells of two commits, one by one, within each machine and environment.
 
@@ -91,16 +91,16 @@ def compare(
     differ if they grew by more than MORE_INSTRUCTIONS.
     """
 
-    def stated(cell: Cell) -> bool:
+    def stated(cell: AsvResult) -> bool:
         return any(statement.covers(cell) for statement in statements)
 
     before = {_key(cell): cell for cell in base}
     after = {_key(cell): cell for cell in head}
     where = {key[:2] for key in before} & {key[:2] for key in after}
-    differences: list[Difference] = []
-    failed: list[Cell] = []
-    times: list[tuple[Cell, Cell]] = []
-    instructions: list[tuple[Cell, Cell]] = []
+    differences: list[ChangedResult] = []
+    failed: list[AsvResult] = []
+    times: list[tuple[AsvResult, AsvResult]] = []
+    instructions: list[tuple[AsvResult, AsvResult]] = []
     compared = stale = 0
     for key in sorted(key for key in before | after if key[:2] in where):
         old, new = before.get(key), after.get(key)
@@ -115,14 +115,14 @@ def compare(
         elif old.deterministic:
             compared += old.state == NUMBER
             if old.state == NUMBER and not _equal(old, new):
-                differences.append(Difference(old, new, stated(new)))
+                differences.append(ChangedResult(old, new, stated(new)))
         elif (old.state, new.state) != (NUMBER, NUMBER):
             continue
         elif old.unit == INSTRUCTIONS:
             compared += 1
             instructions.append((old, new))
             if new.value > (1 + MORE_INSTRUCTIONS) * old.value:
-                differences.append(Difference(old, new, stated(new)))
+                differences.append(ChangedResult(old, new, stated(new)))
         elif old.unit == "seconds":
             times.append((old, new))
     return Comparison(
@@ -158,7 +158,7 @@ def markdown(comparison: Comparison, base: str, head: str) -> str:
     return "\n".join(parts) + "\n"
 
 
-def _stated(comparison: Comparison) -> tuple[Difference, ...]:
+def _stated(comparison: Comparison) -> tuple[ChangedResult, ...]:
     return tuple(difference for difference in comparison.differences if difference.stated)
 
 
@@ -178,15 +178,15 @@ def _sentence(comparison: Comparison) -> str:
     return ", ".join(words) + "."
 
 
-def _key(cell: Cell) -> _Key:
+def _key(cell: AsvResult) -> _Key:
     return cell.machine, cell.environment, cell.benchmark, cell.allocator, cell.case
 
 
-def _equal(old: Cell, new: Cell) -> bool:
+def _equal(old: AsvResult, new: AsvResult) -> bool:
     return new.state == NUMBER and old.value == new.value
 
 
-def _difference(difference: Difference) -> str:
+def _difference(difference: ChangedResult) -> str:
     cell = difference.head
     ratio = "n/a"
     if cell.state == NUMBER and difference.base.value:
@@ -196,7 +196,7 @@ def _difference(difference: Difference) -> str:
     return _row(cell.metric, cell.allocator, cell.case, *shown, ratio, stated)
 
 
-def _shown(cell: Cell) -> str:
+def _shown(cell: AsvResult) -> str:
     if cell.state != NUMBER:
         return units.NOT_AVAILABLE
     if cell.unit == "bytes":
@@ -208,7 +208,7 @@ def _shown(cell: Cell) -> str:
 _PAIRS = ("| metric | pairs | head / base, median | spread | farthest |", "|---|--:|--:|--:|---|")
 
 
-def _ratios(pairs: Sequence[tuple[Cell, Cell]]) -> list[str]:
+def _ratios(pairs: Sequence[tuple[AsvResult, AsvResult]]) -> list[str]:
     rows = []
     for metric in dict.fromkeys(old.metric for old, _ in pairs):
         ratios = {

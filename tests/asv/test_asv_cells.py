@@ -24,7 +24,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "asv"
 
 
-def cell(folder: Path, benchmark: str, allocator: str, commit: str = OLD) -> asv.Cell:
+def cell(folder: Path, benchmark: str, allocator: str, commit: str = OLD) -> asv.AsvResult:
     (found,) = (
         one
         for one in asv.cells(folder)

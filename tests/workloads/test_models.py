@@ -44,7 +44,7 @@ def test_decoding_with_a_cache_equals_recomputing() -> None:
     torch.manual_seed(1)
     with torch.no_grad():
         model = llama.Llama(llama.TINY)
-        requests = [llm_decode.Request(0, prompt, 5) for prompt in (3, 8)]
+        requests = [llm_decode.DecodeRequest(0, prompt, 5) for prompt in (3, 8)]
         texts, sequences = [], []
         for request in requests:
             torch.manual_seed(request.prompt)
@@ -78,7 +78,7 @@ def test_chunked_prefill_with_pages_equals_one_pass() -> None:
         model = llama.Llama(llama.TINY)
         texts = [torch.randint(llama.TINY.vocabulary, (1, length)) for length in (5, 33, 50)]
         pages = paged.make_pages(10, llama.TINY.layers, llama.TINY, "cpu").float()
-        sequences = [paged.Sequence[int](text.shape[1], 3) for text in texts]
+        sequences = [paged.PagedSequence[int](text.shape[1], 3) for text in texts]
         free, pieces = [7, 3, 9, 0, 2, 5, 8, 1, 4], [[5, 20, 1], [0, 13, 40], [0, 0, 9]]
         for counts in pieces:
             batch = [n for n, count in enumerate(counts) if count]

@@ -37,7 +37,7 @@ _LIVE = ("active_allocated", "active_pending_free", "active_awaiting_free")
 _WORKSPACE = (int, int, int, int, str)
 
 
-class Table:
+class RowTable:
     """Some rows of the dicts of a form. A field is a column: int64, or uint32 for numbers of texts,
     pools, stacks and rows."""
 
@@ -166,13 +166,13 @@ class Snapshot:
         if len(np.unique(begins[counts > 0])) < np.count_nonzero(counts):
             raise TraceError("two of its segments have the same list of blocks")
 
-    def _table(self, rows: Any, form: Form, what: str) -> Table:
+    def _table(self, rows: Any, form: Form, what: str) -> RowTable:
         if isinstance(rows, Rows) and rows.table == form.name:
-            return Table(self._pickle, form, rows.number)
+            return RowTable(self._pickle, form, rows.number)
         if rows != []:
             keys = " and ".join(f"'{key}'" for key in form.needed)
             raise TraceError(f"{what} is not a list of dicts with {keys}")
-        return Table(self._pickle, form)
+        return RowTable(self._pickle, form)
 
     def choose(self, device: str | int | None) -> int:
         """The number of the selected device, or of the only one with events or else with live
@@ -203,17 +203,17 @@ class Snapshot:
             raise SeveralDevicesError(f"holds {what}; choose one: FILE:device=N", sorted(busy))
         return busy[0]
 
-    def events(self, device: int) -> Table:
+    def events(self, device: int) -> RowTable:
         """The events of a device."""
         if device < len(self._events):
             return self._events[device]
-        return Table(self._pickle, EVENT)
+        return RowTable(self._pickle, EVENT)
 
     def segments_of(self, device: int) -> NDArray[np.intp]:
         """The rows of `segments` that belong to a device."""
         return np.flatnonzero(self.segments["device"] == device)
 
-    def _live(self, chosen: Any) -> tuple[NDArray[np.int64], Table, NDArray[np.int64]]:
+    def _live(self, chosen: Any) -> tuple[NDArray[np.int64], RowTable, NDArray[np.int64]]:
         """The live blocks of chosen segments: the segment of each, the blocks, their addresses."""
         begins, counts = self.segments.ranges("blocks")
         segments = np.arange(len(self.segments))[chosen]
@@ -221,7 +221,7 @@ class Snapshot:
         first = np.cumsum(counts) - counts
         segment = np.repeat(segments, counts)
         rows = np.arange(counts.sum()) + np.repeat(begins - first, counts)
-        blocks = Table(self._pickle, BLOCK, rows.astype(np.uint32))
+        blocks = RowTable(self._pickle, BLOCK, rows.astype(np.uint32))
         if not len(rows):
             return segment, blocks, rows
         size = blocks["size"]
@@ -234,7 +234,7 @@ class Snapshot:
         address = np.where(blocks["address"] < 0, address, blocks["address"])
         state, states = blocks.names("state")
         live = np.isin(state, [n for n, text in enumerate(states) if text in _LIVE])
-        alive = Table(self._pickle, BLOCK, rows[live].astype(np.uint32))
+        alive = RowTable(self._pickle, BLOCK, rows[live].astype(np.uint32))
         return segment[live], alive, address[live]
 
     def live_blocks(self, device: int) -> dict[str, NDArray[Any]]:
@@ -247,7 +247,7 @@ class Snapshot:
         begins, counts = blocks.ranges("history")
         older = np.flatnonzero(counts > 0)
         if len(older):
-            newest = Table(self._pickle, HISTORY, begins[older].astype(np.uint32))
+            newest = RowTable(self._pickle, HISTORY, begins[older].astype(np.uint32))
             requested, stack = requested.copy(), stack.copy()
             requested[older] = np.where(requested[older] < 0, newest["real_size"], requested[older])
             stack[older] = np.where(stack[older] == 0, newest["frames"], stack[older])

@@ -58,7 +58,7 @@ def batches(config: Config) -> Iterator[list[int]]:
         yield waiting[bucket]
 
 
-class Layer(nn.Module):
+class EncoderLayer(nn.Module):
     """Attention, then a perceptron; the sum with the residual is normalised."""
 
     def __init__(self, width: int, heads: int) -> None:
@@ -90,7 +90,9 @@ class Bert(nn.Module):
         self.tokens = nn.Embedding(config.vocabulary, config.width)
         self.positions = nn.Embedding(max(config.buckets), config.width)
         self.norm = nn.LayerNorm(config.width)
-        self.layers = nn.ModuleList(Layer(config.width, config.heads) for _ in range(config.layers))
+        self.layers = nn.ModuleList(
+            EncoderLayer(config.width, config.heads) for _ in range(config.layers)
+        )
 
     def forward(self, tokens: Tensor, lengths: Tensor) -> Tensor:
         """Token ids (batch, length) and text lengths (batch,) -> embeddings (batch, width)."""

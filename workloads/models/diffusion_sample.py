@@ -18,12 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from allocbench.workloads.models.llama import bfloat16_on
-from allocbench.workloads.models.unet import SD15, TINY, Residual, Shape, UNet
+from allocbench.workloads.models.unet import SD15, TINY, ImageShape, Residual, UNet
 from allocbench.workloads.program import Mark, ModelProgram
 
 
 @dataclass(frozen=True)
-class Request:
+class ImageRequest:
     """Requested images; height and width are those of the latents, 1/8 of the image's."""
 
     images: int
@@ -35,9 +35,9 @@ class Request:
 class Config:
     """The networks, and the requests in order."""
 
-    shape: Shape
+    shape: ImageShape
     decoder: tuple[int, ...]  # channels of the decoder's levels, coarsest first
-    requests: tuple[Request, ...]
+    requests: tuple[ImageRequest, ...]
     steps: int  # of the sampler, for each request
     text: int = 77  # tokens
     guidance: float = 7.5
@@ -121,13 +121,13 @@ PROGRAM = ModelProgram(
     full=Config(
         shape=SD15,
         decoder=(512, 512, 256, 128),
-        requests=(Request(4, 64, 64), Request(1, 96, 64), Request(8, 64, 64)),
+        requests=(ImageRequest(4, 64, 64), ImageRequest(1, 96, 64), ImageRequest(8, 64, 64)),
         steps=6,
     ),
     tiny=Config(
         shape=TINY,
         decoder=(16, 8),
-        requests=(Request(2, 8, 8), Request(1, 12, 8)),
+        requests=(ImageRequest(2, 8, 8), ImageRequest(1, 12, 8)),
         steps=2,
         text=5,
     ),

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from allocbench.workloads.models.unet import SD15, TINY, Shape, UNet
+from allocbench.workloads.models.unet import SD15, TINY, ImageShape, UNet
 from allocbench.workloads.program import Mark, ModelProgram
 
 SEED = 0
@@ -27,7 +27,7 @@ SEED = 0
 class Config:
     """The network and its training; latents (height, width) are drawn from `ratios`."""
 
-    shape: Shape
+    shape: ImageShape
     batch: int
     ratios: tuple[tuple[int, int], ...]
     steps: int

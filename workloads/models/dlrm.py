@@ -54,7 +54,7 @@ def perceptron(*widths: int) -> nn.Sequential:
     return nn.Sequential(*layers)
 
 
-class Table(nn.Module):
+class EmbeddingTable(nn.Module):
     """An embedding table that pools bags of rows and trains itself by row-wise Adagrad.
 
     Only rows in the bags have a gradient, which is applied as soon as it exists, as in recommenders
@@ -90,7 +90,7 @@ class DLRM(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.tables = nn.ModuleList(
-            Table(rows, config.width, config.learning_rate) for rows in config.tables
+            EmbeddingTable(rows, config.width, config.learning_rate) for rows in config.tables
         )
         self.bottom = perceptron(config.dense, *config.bottom, config.width)
         features = len(config.tables) + 1

@@ -23,7 +23,7 @@ Queries and the result are (batch, heads, length, head width); keys and values h
 
 
 @dataclass(frozen=True)
-class Shape:
+class DecoderShape:
     """The sizes of a Llama."""
 
     layers: int
@@ -40,8 +40,10 @@ class Shape:
         return self.width // self.heads
 
 
-LLAMA3_8B = Shape(layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128256)
-TINY = Shape(layers=2, width=32, heads=4, kv_heads=2, hidden=64, vocabulary=101)
+LLAMA3_8B = DecoderShape(
+    layers=32, width=4096, heads=32, kv_heads=8, hidden=14336, vocabulary=128256
+)
+TINY = DecoderShape(layers=2, width=32, heads=4, kv_heads=2, hidden=64, vocabulary=101)
 
 
 class RMSNorm(nn.Module):
@@ -80,7 +82,7 @@ class Rotation:
 class Attention(nn.Module):
     """Grouped-query attention; the caller decides what the new tokens attend to."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.head_width = shape.head_width
         kv_width = shape.kv_heads * shape.head_width
@@ -103,7 +105,7 @@ class Attention(nn.Module):
 class SwiGLU(nn.Module):
     """A perceptron with a gate."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: DecoderShape) -> None:
         super().__init__()
         self.gate = nn.Linear(shape.width, shape.hidden, bias=False)
         self.up = nn.Linear(shape.width, shape.hidden, bias=False)
@@ -115,10 +117,12 @@ class SwiGLU(nn.Module):
         return output
 
 
-class Layer(nn.Module):
+class DecoderLayer(nn.Module):
     """Attention, then a perceptron, each on a normalised residual stream."""
 
-    def __init__(self, shape: Shape, perceptron: Callable[[Shape], nn.Module] = SwiGLU) -> None:
+    def __init__(
+        self, shape: DecoderShape, perceptron: Callable[[DecoderShape], nn.Module] = SwiGLU
+    ) -> None:
         super().__init__()
         self.norm_1, self.norm_2 = RMSNorm(shape.width), RMSNorm(shape.width)
         self.attention, self.perceptron = Attention(shape), perceptron(shape)
@@ -133,11 +137,13 @@ class Layer(nn.Module):
 class Llama(nn.Module):
     """Embedding, layers, norm and head; each program defines its own forward pass."""
 
-    def __init__(self, shape: Shape, perceptron: Callable[[Shape], nn.Module] = SwiGLU) -> None:
+    def __init__(
+        self, shape: DecoderShape, perceptron: Callable[[DecoderShape], nn.Module] = SwiGLU
+    ) -> None:
         super().__init__()
         self.shape = shape
         self.tokens = nn.Embedding(shape.vocabulary, shape.width)
-        self.layers = nn.ModuleList(Layer(shape, perceptron) for _ in range(shape.layers))
+        self.layers = nn.ModuleList(DecoderLayer(shape, perceptron) for _ in range(shape.layers))
         self.norm = RMSNorm(shape.width)
         self.head = nn.Linear(shape.width, shape.vocabulary, bias=False)
         if shape.tied:
@@ -160,7 +166,7 @@ def bfloat16_on(device: str) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def frozen(shape: Shape, device: str) -> Llama:
+def frozen(shape: DecoderShape, device: str) -> Llama:
     """A Llama in bfloat16 whose weights are not trained."""
     with bfloat16_on(device):
         return Llama(shape).requires_grad_(False)

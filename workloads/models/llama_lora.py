@@ -22,8 +22,8 @@ from allocbench.workloads.models.llama import (
     LLAMA3_8B,
     TINY,
     Attention,
+    DecoderShape,
     Llama,
-    Shape,
     causal,
     frozen,
 )
@@ -34,7 +34,7 @@ from allocbench.workloads.program import Mark, ModelProgram
 class Config:
     """The model and its fine-tuning; sequence lengths are in tokens, one per step."""
 
-    shape: Shape
+    shape: DecoderShape
     batch: int
     lengths: tuple[int, ...]
     rank: int = 16

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from allocbench.workloads.models.llama import LLAMA3_8B, TINY, Shape, frozen
-from allocbench.workloads.models.llm_decode import SEED, Request, draw_requests
-from allocbench.workloads.models.paged import Sequence, make_pages, write_next
+from allocbench.workloads.models.llama import LLAMA3_8B, TINY, DecoderShape, frozen
+from allocbench.workloads.models.llm_decode import SEED, DecodeRequest, draw_requests
+from allocbench.workloads.models.paged import PagedSequence, make_pages, write_next
 from allocbench.workloads.program import Mark, ModelProgram
 
 
@@ -26,11 +26,11 @@ from allocbench.workloads.program import Mark, ModelProgram
 class Config:
     """The model, its pool of pages, and the requests in order of arrival."""
 
-    shape: Shape
+    shape: DecoderShape
     pages: int
     budget: int  # maximum number of tokens in a pass
     slots: int  # maximum number of running requests
-    requests: tuple[Request, ...]
+    requests: tuple[DecodeRequest, ...]
 
 
 class Schedule:
@@ -40,23 +40,23 @@ class Schedule:
         self.config = config
         self.free = [*range(config.pages)]
         self.arriving, self.step = deque(config.requests), 0
-        self.waiting = deque[Sequence[int]]()
-        self.running: list[Sequence[int]] = []  # in order of admission
+        self.waiting = deque[PagedSequence[int]]()
+        self.running: list[PagedSequence[int]] = []  # in order of admission
 
     @property
     def done(self) -> bool:
         """Whether all requests have been answered."""
         return not (self.arriving or self.waiting or self.running)
 
-    def next_pass(self) -> list[tuple[Sequence[int], int]]:
+    def next_pass(self) -> list[tuple[PagedSequence[int], int]]:
         """The sequences of the next pass, and how many tokens of each it processes."""
         for sequence in [sequence for sequence in self.running if not sequence.answer]:
             self._stop(sequence)
         while self.arriving and self.arriving[0].arrival <= self.step:
             request = self.arriving.popleft()
-            self.waiting.append(Sequence(request.prompt, request.answer + 1))
+            self.waiting.append(PagedSequence(request.prompt, request.answer + 1))
         self.step += 1
-        batch, budget, full = list[tuple[Sequence[int], int]](), self.config.budget, False
+        batch, budget, full = list[tuple[PagedSequence[int], int]](), self.config.budget, False
         for sequence in list(self.running):
             count = min(budget, max(1, sequence.prompt - sequence.read))
             while sequence in self.running and sequence.lacks(count) > len(self.free):
@@ -74,18 +74,18 @@ class Schedule:
             budget -= count
         return batch
 
-    def _extend(self, sequence: Sequence[int], tokens: int) -> int:
+    def _extend(self, sequence: PagedSequence[int], tokens: int) -> int:
         """Give a sequence pages for more tokens; returns the number of tokens."""
         sequence.pages += [self.free.pop() for _ in range(sequence.lacks(tokens))]
         return tokens
 
-    def _put_back(self, sequence: Sequence[int]) -> None:
+    def _put_back(self, sequence: PagedSequence[int]) -> None:
         """Preempt a sequence: requeue it at the front, to be recomputed up to its position."""
         self._stop(sequence)
-        again = Sequence[int](max(sequence.prompt, sequence.read), sequence.answer)
+        again = PagedSequence[int](max(sequence.prompt, sequence.read), sequence.answer)
         self.waiting.appendleft(again)
 
-    def _stop(self, sequence: Sequence[int]) -> None:
+    def _stop(self, sequence: PagedSequence[int]) -> None:
         self.running.remove(sequence)
         self.free += reversed(sequence.pages)
 
@@ -114,7 +114,7 @@ def serve(config: Config, device: str, mark: Mark) -> None:
     mark("teardown")
 
 
-def tokens_of(sequence: Sequence[int], count: int, shape: Shape, device: str) -> Tensor:
+def tokens_of(sequence: PagedSequence[int], count: int, shape: DecoderShape, device: str) -> Tensor:
     """The next tokens of a sequence: random tokens of its prompt, or the one it generated."""
     if sequence.read >= sequence.prompt and sequence.token is not None:
         return sequence.token

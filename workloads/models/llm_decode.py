@@ -20,14 +20,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from allocbench.workloads.models.llama import LLAMA3_8B, TINY, Llama, Shape, causal, choose, frozen
+from allocbench.workloads.models.llama import (
+    LLAMA3_8B,
+    TINY,
+    DecoderShape,
+    Llama,
+    causal,
+    choose,
+    frozen,
+)
 from allocbench.workloads.program import Mark, ModelProgram
 
 SEED = 0
 
 
 @dataclass(frozen=True)
-class Request:
+class DecodeRequest:
     """A request; prompt and answer are lengths in tokens."""
 
     arrival: int  # the first step in which it can be served
@@ -39,9 +47,9 @@ class Request:
 class Config:
     """The model, the maximum number of running requests, and the requests in order of arrival."""
 
-    shape: Shape
+    shape: DecoderShape
     slots: int
-    requests: tuple[Request, ...]
+    requests: tuple[DecodeRequest, ...]
 
 
 @dataclass
@@ -65,19 +73,21 @@ class Sequence:
         return functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
 
 
-def draw_requests(count: int, longest_prompt: int, longest_answer: int) -> tuple[Request, ...]:
+def draw_requests(
+    count: int, longest_prompt: int, longest_answer: int
+) -> tuple[DecodeRequest, ...]:
     """Draw requests, on average one per step, with lengths spread over a factor of ten."""
     draw = random.Random(SEED)
     arrival, requests = 0, []
     for _ in range(count):
         prompt = round(longest_prompt * 10 ** -draw.random())
         answer = draw.randint(2, longest_answer)
-        requests.append(Request(arrival, prompt, answer))
+        requests.append(DecodeRequest(arrival, prompt, answer))
         arrival += draw.choice((0, 1, 2))
     return tuple(requests)
 
 
-def prefill(model: Llama, request: Request, device: str) -> Sequence:
+def prefill(model: Llama, request: DecodeRequest, device: str) -> Sequence:
     """Process a prompt of random tokens: fill the cache and choose the first token."""
     prompt = torch.randint(model.shape.vocabulary, (1, request.prompt), device=device)
     sequence = Sequence(remaining=request.answer, token=prompt)
@@ -113,7 +123,7 @@ def decode(model: Llama, sequences: list[Sequence], device: str) -> None:
         sequence.remaining -= 1
 
 
-def admitted(waiting: deque[Request], step: int, room: int) -> Iterator[Request]:
+def admitted(waiting: deque[DecodeRequest], step: int, room: int) -> Iterator[DecodeRequest]:
     """Take the requests that have arrived from the queue, while there is room."""
     while waiting and room and waiting[0].arrival <= step:
         yield waiting.popleft()

@@ -15,21 +15,21 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from allocbench.workloads.models.llama import TINY, Shape, frozen
-from allocbench.workloads.models.llm_decode import SEED, Request, admitted, draw_requests
-from allocbench.workloads.models.paged import Sequence, make_pages, write_next
+from allocbench.workloads.models.llama import TINY, DecoderShape, frozen
+from allocbench.workloads.models.llm_decode import SEED, DecodeRequest, admitted, draw_requests
+from allocbench.workloads.models.paged import PagedSequence, make_pages, write_next
 from allocbench.workloads.program import Mark, ModelProgram
 
-LLAMA32_1B = Shape(16, 2048, heads=32, kv_heads=8, hidden=8192, vocabulary=128256, tied=True)
+LLAMA32_1B = DecoderShape(16, 2048, heads=32, kv_heads=8, hidden=8192, vocabulary=128256, tied=True)
 
 
 @dataclass(frozen=True)
 class Config:
     """The model, the maximum number of running requests, and the requests in order of arrival."""
 
-    shape: Shape
+    shape: DecoderShape
     slots: int
-    requests: tuple[Request, ...]
+    requests: tuple[DecodeRequest, ...]
 
 
 def serve(config: Config, device: str, mark: Mark) -> None:
@@ -37,20 +37,20 @@ def serve(config: Config, device: str, mark: Mark) -> None:
     mark("init")
     model = frozen(config.shape, device)
 
-    def write(sequences: list[Sequence[Tensor]], tokens: list[Tensor]) -> None:
+    def write(sequences: list[PagedSequence[Tensor]], tokens: list[Tensor]) -> None:
         for sequence, new in zip(sequences, tokens, strict=True):
             for _ in range(sequence.lacks(len(new))):
                 sequence.pages.append(make_pages(1, config.shape.layers, config.shape, device))
         pages = [page for sequence in sequences for page in sequence.pages]
         write_next(model, sequences, tokens, lambda layer: (pages, layer), [*range(len(pages))])
 
-    waiting, sequences, step = deque(config.requests), list[Sequence[Tensor]](), 0
+    waiting, sequences, step = deque(config.requests), list[PagedSequence[Tensor]](), 0
     while waiting or sequences:
         mark("step")
         for request in admitted(waiting, step, config.slots - len(sequences)):
             mark("prefill")
             prompt = torch.randint(config.shape.vocabulary, (request.prompt,), device=device)
-            sequences.append(Sequence(request.prompt, request.answer))
+            sequences.append(PagedSequence(request.prompt, request.answer))
             write(sequences[-1:], [prompt])
             del prompt
         if sequences:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from allocbench.workloads.models.llama import Llama, Shape, SwiGLU, bfloat16_on, causal
+from allocbench.workloads.models.llama import DecoderShape, Llama, SwiGLU, bfloat16_on, causal
 from allocbench.workloads.program import Mark, ModelProgram
 
 SEED = 0
@@ -36,7 +36,7 @@ Route = Callable[[int], list[int]]
 class Config:
     """The model and its training; `hidden` of the shape is that of one expert."""
 
-    shape: Shape
+    shape: DecoderShape
     experts: int
     chosen: int  # experts per token
     batch: int
@@ -48,7 +48,7 @@ class Config:
 class Experts(nn.Module):
     """Experts: each token goes to a few, and a router weights their outputs."""
 
-    def __init__(self, shape: Shape, config: Config, route: Route) -> None:
+    def __init__(self, shape: DecoderShape, config: Config, route: Route) -> None:
         super().__init__()
         self.route, self.chosen = route, config.chosen
         self.router = nn.Linear(shape.width, config.experts, bias=False)
@@ -111,7 +111,9 @@ def train(config: Config, device: str, mark: Mark) -> None:
 PROGRAM = ModelProgram(
     run=train,
     full=Config(
-        shape=Shape(layers=12, width=2048, heads=16, kv_heads=4, hidden=4096, vocabulary=32000),
+        shape=DecoderShape(
+            layers=12, width=2048, heads=16, kv_heads=4, hidden=4096, vocabulary=32000
+        ),
         experts=8,
         chosen=2,
         batch=4,
@@ -119,7 +121,7 @@ PROGRAM = ModelProgram(
         steps=4,
     ),
     tiny=Config(
-        shape=Shape(layers=2, width=32, heads=4, kv_heads=2, hidden=48, vocabulary=101),
+        shape=DecoderShape(layers=2, width=32, heads=4, kv_heads=2, hidden=48, vocabulary=101),
         experts=4,
         chosen=2,
         batch=2,

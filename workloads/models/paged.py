@@ -8,8 +8,7 @@ makes its output, filled with zeros.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as Items
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -17,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from allocbench.workloads.models.llama import Llama, Shape, choose
+from allocbench.workloads.models.llama import DecoderShape, Llama, choose
 
 PAGE = 16
 """Tokens per page."""
@@ -27,7 +26,7 @@ Page = TypeVar("Page")
 
 
 @dataclass(eq=False)
-class Sequence(Generic[Page]):
+class PagedSequence(Generic[Page]):
     """A text that is being processed or generated, and the pages of its keys and values."""
 
     prompt: int
@@ -46,7 +45,7 @@ def pages_for(tokens: int) -> int:
     return -(-tokens // PAGE)
 
 
-def make_pages(count: int, layers: int, shape: Shape, device: str) -> Tensor:
+def make_pages(count: int, layers: int, shape: DecoderShape, device: str) -> Tensor:
     """Empty pages (count, layers, 2, PAGE, kv_heads, head width): keys, then values."""
     size = (count, layers, 2, PAGE, shape.kv_heads, shape.head_width)
     return torch.empty(size, dtype=torch.bfloat16, device=device)
@@ -54,7 +53,7 @@ def make_pages(count: int, layers: int, shape: Shape, device: str) -> Tensor:
 
 def write_next(
     model: Llama,
-    sequences: Items[Sequence[Page]],
+    sequences: Sequence[PagedSequence[Page]],
     tokens: list[Tensor],
     pages_of: Callable[[int], tuple[list[Tensor], int]],
     table: list[int],

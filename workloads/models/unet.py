@@ -12,7 +12,7 @@ from torch.nn import functional
 
 
 @dataclass(frozen=True)
-class Shape:
+class ImageShape:
     """The sizes of a U-Net; `multipliers` of the width and `attends` are by level, finest first."""
 
     width: int
@@ -25,8 +25,8 @@ class Shape:
     channels: int = 4  # of the image or its latent
 
 
-SD15 = Shape(320, (1, 2, 4, 4), (True, True, True, False), blocks=2, heads=8, context=768)
-TINY = Shape(8, (1, 2), (True, False), blocks=1, heads=2, context=12, groups=4)
+SD15 = ImageShape(320, (1, 2, 4, 4), (True, True, True, False), blocks=2, heads=8, context=768)
+TINY = ImageShape(8, (1, 2), (True, False), blocks=1, heads=2, context=12, groups=4)
 
 
 class Residual(nn.Module):
@@ -51,7 +51,7 @@ class Residual(nn.Module):
         return output
 
 
-class Attention(nn.Module):
+class ImageAttention(nn.Module):
     """Self-attention over the image, or attention to a context of another width."""
 
     def __init__(self, width: int, heads: int, context: int = 0) -> None:
@@ -76,14 +76,14 @@ class Attention(nn.Module):
 class Transformer(nn.Module):
     """Attention to the image, then to the text, then a gated perceptron, for each pixel."""
 
-    def __init__(self, width: int, shape: Shape) -> None:
+    def __init__(self, width: int, shape: ImageShape) -> None:
         super().__init__()
         self.norm = nn.GroupNorm(shape.groups, width, eps=1e-6)
         self.enter, self.leave = nn.Conv2d(width, width, 1), nn.Conv2d(width, width, 1)
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.norm_3 = nn.LayerNorm(width)
-        self.to_image = Attention(width, shape.heads)
-        self.to_text = Attention(width, shape.heads, shape.context)
+        self.to_image = ImageAttention(width, shape.heads)
+        self.to_text = ImageAttention(width, shape.heads, shape.context)
         self.expand, self.contract = nn.Linear(width, 8 * width), nn.Linear(4 * width, width)
 
     def forward(self, image: Tensor, text: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ class Transformer(nn.Module):
 class Level(nn.Module):
     """Residual blocks of one resolution, optionally with attention after each."""
 
-    def __init__(self, inputs: list[int], outputs: int, attends: bool, shape: Shape) -> None:
+    def __init__(self, inputs: list[int], outputs: int, attends: bool, shape: ImageShape) -> None:
         super().__init__()
         time = 4 * shape.width
         self.residuals = nn.ModuleList(
@@ -121,7 +121,7 @@ class Level(nn.Module):
 class UNet(nn.Module):
     """Down from level to level, through the middle, and up again with skip connections."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ImageShape) -> None:
         super().__init__()
         self.shape = shape
         time = 4 * shape.width

@@ -30,7 +30,7 @@ Cache = list[tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Batch:
+class AudioBatch:
     """Pieces of audio that are transcribed together, and the length of the longest answer."""
 
     pieces: int
@@ -50,14 +50,14 @@ class Config:
     vocabulary: int
     longest: int
     beams: int
-    batches: tuple[Batch, ...]
+    batches: tuple[AudioBatch, ...]
 
 
-def draw_batches(count: int, pieces: int, longest: int) -> tuple[Batch, ...]:
+def draw_batches(count: int, pieces: int, longest: int) -> tuple[AudioBatch, ...]:
     """Draw batches, all full but the last, with answers of at least a third of the longest."""
     draw = random.Random(SEED)
     sizes = [pieces] * (count - 1) + [draw.randint(1, pieces - 1)]
-    return tuple(Batch(size, draw.randint(longest // 3, longest)) for size in sizes)
+    return tuple(AudioBatch(size, draw.randint(longest // 3, longest)) for size in sizes)
 
 
 class DecoderBlock(Block):
@@ -133,7 +133,7 @@ class Whisper(nn.Module):
         return functional.linear(self.norm(x)[:, 0], self.tokens.weight)
 
 
-def search(model: Whisper, config: Config, batch: Batch, heard: Cache, device: str) -> Tensor:
+def search(model: Whisper, config: Config, batch: AudioBatch, heard: Cache, device: str) -> Tensor:
     """The texts (pieces * beams, tokens) found by beam search."""
     count, beams = batch.pieces * config.beams, config.beams
     cache: Cache = []

@@ -1,5 +1,6 @@
 // planners/boxes.hpp: blocks as boxes over sections of time, and the limits of searches for places
-// for them. SPDX-License-Identifier: Apache-2.0
+// for them.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>

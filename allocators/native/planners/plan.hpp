@@ -1,5 +1,6 @@
 // planners/plan.hpp: an offset for every block, computed when all lifetimes are known, and lower
-// bounds on the height. SPDX-License-Identifier: Apache-2.0
+// bounds on the height.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>

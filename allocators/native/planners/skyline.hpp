@@ -15,9 +15,8 @@
 // A plan is built from the bottom up:
 //
 // - The search chooses a section and branches on the box that stands directly on its floor: each
-// one
-//   that can, or none. Without a box, the floor rises to the next offset that a box could have, and
-//   the bytes in between are wasted. Only sections where all boxes on the floor are level are
+//   one that can, or none. Without a box, the floor rises to the next offset that a box could have,
+//   and the bytes in between are wasted. Only sections where all boxes on the floor are level are
 //   chosen: there the branches are exhaustive for every order of the sections.
 // - Floors are monotone: the floor of a section rises to the lowest offset of its unplaced boxes. A
 //   branch ends when the floor of a section plus its load exceeds the height. A section without

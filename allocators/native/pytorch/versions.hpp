@@ -1,5 +1,6 @@
 // pytorch/versions.hpp: what differs between the versions of PyTorch's CUDACachingAllocator. No
-// other file decides anything by the number of a version. SPDX-License-Identifier: Apache-2.0
+// other file decides anything by the number of a version.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>

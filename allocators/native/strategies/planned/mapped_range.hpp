@@ -1,5 +1,6 @@
 // strategies/planned/mapped_range.hpp: a reservation whose pages are mapped one by one, and the
-// blocks in it. SPDX-License-Identifier: Apache-2.0
+// blocks in it.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <algorithm>
