@@ -1,4 +1,4 @@
-// null_gpu/native/api.hpp: the constants and structs of CUDA's ABI that the null GPU uses.
+// native/api.hpp: the constants and structs of CUDA's ABI that the null GPU uses.
 // SPDX-License-Identifier: Apache-2.0
 //
 // They are declared here so that no header of CUDA is needed to build. The runtime and the driver

@@ -1,4 +1,4 @@
-// null_gpu/native/calls.hpp: calls of functions by name: how many there were, and which fail on purpose.
+// native/calls.hpp: calls of functions by name: how many there were, and which fail on purpose.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

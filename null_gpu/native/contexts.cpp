@@ -1,4 +1,4 @@
-// null_gpu/native/contexts.cpp: the driver of this process, and the primary contexts of its devices.
+// native/contexts.cpp: the driver of this process, and the primary contexts of its devices.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/contexts.hpp"
 

@@ -1,4 +1,4 @@
-// null_gpu/native/contexts.hpp: the driver of this process, and the primary contexts of its devices.
+// native/contexts.hpp: the driver of this process, and the primary contexts of its devices.
 // SPDX-License-Identifier: Apache-2.0
 //
 // As with CUDA, the driver can be used by the process that called cuInit, until that process ends,

@@ -1,4 +1,4 @@
-// null_gpu/native/control.cpp: what tests ask of the null GPU and tell it.
+// native/control.cpp: what tests ask of the null GPU and tell it.
 // SPDX-License-Identifier: Apache-2.0
 //
 // null_hold()         keeps the work of a stream from ending

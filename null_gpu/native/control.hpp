@@ -1,4 +1,4 @@
-// null_gpu/native/control.hpp: what tests ask of the null GPU and tell it.
+// native/control.hpp: what tests ask of the null GPU and tell it.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

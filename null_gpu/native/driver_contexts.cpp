@@ -1,4 +1,4 @@
-// null_gpu/native/driver_contexts.cpp: the driver's devices and contexts.
+// native/driver_contexts.cpp: the driver's devices and contexts.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <vector>

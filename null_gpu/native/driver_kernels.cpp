@@ -1,4 +1,4 @@
-// null_gpu/native/driver_kernels.cpp: modules and kernels of the driver, as Triton and NVRTC use them.
+// native/driver_kernels.cpp: modules and kernels of the driver, as Triton and NVRTC use them.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 

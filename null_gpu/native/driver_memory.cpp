@@ -1,4 +1,4 @@
-// null_gpu/native/driver_memory.cpp: the driver's allocations, virtual memory, pools and pointers.
+// native/driver_memory.cpp: the driver's allocations, virtual memory, pools and pointers.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/driver_memory.hpp"
 

@@ -1,4 +1,4 @@
-// null_gpu/native/driver_memory.hpp: the virtual memory of this process.
+// native/driver_memory.hpp: the virtual memory of this process.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

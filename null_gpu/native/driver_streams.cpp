@@ -1,4 +1,4 @@
-// null_gpu/native/driver_streams.cpp: the driver's streams, events and captures.
+// native/driver_streams.cpp: the driver's streams, events and captures.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/contexts.hpp"
 #include "null_gpu/native/machine.hpp"

@@ -1,4 +1,4 @@
-// null_gpu/native/driver_symbols.cpp: the functions of the driver by name.
+// native/driver_symbols.cpp: the functions of the driver by name.
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 

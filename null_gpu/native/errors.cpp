@@ -1,4 +1,4 @@
-// null_gpu/native/errors.cpp: the names and texts of errors, in the runtime and in the driver; its log.
+// native/errors.cpp: the names and texts of errors, in the runtime and in the driver; its log.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <iterator>

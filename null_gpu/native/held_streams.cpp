@@ -1,4 +1,4 @@
-// null_gpu/native/held_streams.cpp: streams whose work does not end, for tests.
+// native/held_streams.cpp: streams whose work does not end, for tests.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/held_streams.hpp"
 

@@ -1,4 +1,4 @@
-// null_gpu/native/held_streams.hpp: streams whose work does not end, for tests.
+// native/held_streams.hpp: streams whose work does not end, for tests.
 // SPDX-License-Identifier: Apache-2.0
 //
 // All work on a null GPU ends at once. A test can hold a stream: what is queued on it from then on

@@ -1,4 +1,4 @@
-// null_gpu/native/hidden_writes.hpp: work on the GPU of which PyTorch does not know what it writes.
+// native/hidden_writes.hpp: work on the GPU of which PyTorch does not know what it writes.
 // SPDX-License-Identifier: Apache-2.0
 //
 // PyTorch counts how often its operators change a tensor. Kernels of other libraries and captured

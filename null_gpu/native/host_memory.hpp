@@ -1,4 +1,4 @@
-// null_gpu/native/host_memory.hpp: the pinned memory of the host.
+// native/host_memory.hpp: the pinned memory of the host.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// null_gpu/native/kernels.hpp: the effects of a kernel launch.
+// native/kernels.hpp: the effects of a kernel launch.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

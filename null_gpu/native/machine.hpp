@@ -1,4 +1,4 @@
-// null_gpu/native/machine.hpp: the cards of the null machine, and the state of each thread.
+// native/machine.hpp: the cards of the null machine, and the state of each thread.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

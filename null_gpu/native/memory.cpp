@@ -1,4 +1,4 @@
-// null_gpu/native/memory.cpp: the memory of one device: addresses without memory, and counted bytes.
+// native/memory.cpp: the memory of one device: addresses without memory, and counted bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/memory.hpp"
 

@@ -1,4 +1,4 @@
-// null_gpu/native/memory.hpp: the memory of one device: addresses without memory, and counted bytes.
+// native/memory.hpp: the memory of one device: addresses without memory, and counted bytes.
 // SPDX-License-Identifier: Apache-2.0
 //
 // The addresses are reserved in the process without access rights, so any access by the host is a

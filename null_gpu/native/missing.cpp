@@ -1,4 +1,4 @@
-// null_gpu/native/missing.cpp: stands in for functions of NVIDIA's libraries without an implementation.
+// native/missing.cpp: stands in for functions of NVIDIA's libraries without an implementation.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
 #include <mutex>

@@ -1,4 +1,4 @@
-// null_gpu/native/operators.cpp: the PyTorch operators on the call stack.
+// native/operators.cpp: the PyTorch operators on the call stack.
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <execinfo.h>

@@ -1,4 +1,4 @@
-// null_gpu/native/pools.cpp: the memory pools behind cudaMallocAsync, by their handles.
+// native/pools.cpp: the memory pools behind cudaMallocAsync, by their handles.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/pools.hpp"
 

@@ -1,4 +1,4 @@
-// null_gpu/native/pools.hpp: the memory pools behind cudaMallocAsync, by their handles.
+// native/pools.hpp: the memory pools behind cudaMallocAsync, by their handles.
 // SPDX-License-Identifier: Apache-2.0
 //
 // gpu/driver_pool.hpp models each of them. A destroyed pool stays until its last block is freed.

@@ -1,4 +1,4 @@
-// null_gpu/native/properties.cpp: the attributes and properties of a device.
+// native/properties.cpp: the attributes and properties of a device.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/properties.hpp"
 

@@ -1,4 +1,4 @@
-// null_gpu/native/properties.hpp: the attributes and properties of a device.
+// native/properties.hpp: the attributes and properties of a device.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// null_gpu/native/runtime.hpp: runtime functions to which the functions of the driver forward.
+// native/runtime.hpp: runtime functions to which the functions of the driver forward.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

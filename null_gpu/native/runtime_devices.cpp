@@ -1,4 +1,4 @@
-// null_gpu/native/runtime_devices.cpp: devices, errors, and calls whose result is always the same.
+// native/runtime_devices.cpp: devices, errors, and calls whose result is always the same.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 

@@ -1,4 +1,4 @@
-// null_gpu/native/runtime_kernels.cpp: kernel launches, which are counted and make all values unknown.
+// native/runtime_kernels.cpp: kernel launches, which are counted and make all values unknown.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 #include <vector>

@@ -1,4 +1,4 @@
-// null_gpu/native/runtime_memory.cpp: device memory, pinned memory, copies, pools.
+// native/runtime_memory.cpp: device memory, pinned memory, copies, pools.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <cstring>

@@ -1,4 +1,4 @@
-// null_gpu/native/runtime_streams.cpp: streams, events and graphs.
+// native/runtime_streams.cpp: streams, events and graphs.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/contexts.hpp"
 #include "null_gpu/native/hidden_writes.hpp"

@@ -1,4 +1,4 @@
-// null_gpu/native/streams.cpp: streams, events and graph captures.
+// native/streams.cpp: streams, events and graph captures.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/streams.hpp"
 

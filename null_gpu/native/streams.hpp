@@ -1,4 +1,4 @@
-// null_gpu/native/streams.hpp: streams, events and graph captures.
+// native/streams.hpp: streams, events and graph captures.
 // SPDX-License-Identifier: Apache-2.0
 //
 // All work ends at once, except on streams that a test holds.

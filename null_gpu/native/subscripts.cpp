@@ -1,4 +1,4 @@
-// null_gpu/native/subscripts.cpp: a Python function in the slot of a type that implements `value[index]`.
+// native/subscripts.cpp: a Python function in the slot of a type that implements `value[index]`.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/api.hpp"
 

@@ -1,4 +1,4 @@
-// null_gpu/native/thread_object.hpp: an object for each thread, usable until the process ends.
+// native/thread_object.hpp: an object for each thread, usable until the process ends.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

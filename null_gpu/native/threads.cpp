@@ -1,4 +1,4 @@
-// null_gpu/native/threads.cpp: waiting for the threads of a program before it ends.
+// native/threads.cpp: waiting for the threads of a program before it ends.
 // SPDX-License-Identifier: Apache-2.0
 #include <chrono>
 #include <filesystem>

@@ -1,4 +1,4 @@
-// null_gpu/native/usage.cpp: the bytes of each card that the processes of a program use.
+// native/usage.cpp: the bytes of each card that the processes of a program use.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/usage.hpp"
 

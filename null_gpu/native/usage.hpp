@@ -1,4 +1,4 @@
-// null_gpu/native/usage.hpp: the bytes of each card that the processes of a program use.
+// native/usage.hpp: the bytes of each card that the processes of a program use.
 // SPDX-License-Identifier: Apache-2.0
 //
 // The counters are in a file that all processes map. Each process owns a slot in it by a file lock,

@@ -1,4 +1,4 @@
-// null_gpu/native/user_objects.cpp: objects of the program that captured graphs keep alive.
+// native/user_objects.cpp: objects of the program that captured graphs keep alive.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/user_objects.hpp"
 

@@ -1,4 +1,4 @@
-// null_gpu/native/values.cpp: the known contents of device memory.
+// native/values.cpp: the known contents of device memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/values.hpp"
 

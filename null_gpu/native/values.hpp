@@ -1,4 +1,4 @@
-// null_gpu/native/values.hpp: the known contents of device memory.
+// native/values.hpp: the known contents of device memory.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A value that the host wrote is known until the next kernel, which could have changed any value.

@@ -1,4 +1,4 @@
-// null_gpu/native/virtual_memory.cpp: the rules of CUDA's virtual memory: reservations, pieces, mappings.
+// native/virtual_memory.cpp: the rules of CUDA's virtual memory: reservations, pieces, mappings.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/virtual_memory.hpp"
 

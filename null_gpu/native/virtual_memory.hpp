@@ -1,4 +1,4 @@
-// null_gpu/native/virtual_memory.hpp: the rules of CUDA's virtual memory: reservations, pieces, mappings.
+// native/virtual_memory.hpp: the rules of CUDA's virtual memory: reservations, pieces, mappings.
 // SPDX-License-Identifier: Apache-2.0
 //
 // A use that the driver's documentation forbids is kInvalidValue, and changes nothing. The caller

@@ -1,4 +1,4 @@
-// null_gpu/native/libraries/arguments.hpp: the arguments of functions of which only one matters.
+// native/libraries/arguments.hpp: the arguments of functions of which only one matters.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

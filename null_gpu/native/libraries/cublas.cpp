@@ -1,4 +1,4 @@
-// null_gpu/native/libraries/cublas.cpp: cuBLAS and cuBLASLt.
+// native/libraries/cublas.cpp: cuBLAS and cuBLASLt.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Functions that only compute are not here: `symbols.py` maps them to null_work.

@@ -1,5 +1,5 @@
-// null_gpu/native/libraries/cudnn.cpp: cuDNN's legacy API: handles, tensors, batch norm and
-// dropout. SPDX-License-Identifier: Apache-2.0
+// native/libraries/cudnn.cpp: cuDNN's legacy API: handles, tensors, norms, dropout.
+// SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/libraries/cudnn.hpp"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// null_gpu/native/libraries/cudnn.hpp: what the parts of cuDNN share.
+// native/libraries/cudnn.hpp: what the parts of cuDNN share.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

@@ -1,4 +1,4 @@
-// null_gpu/native/libraries/cudnn_attention.cpp: a model of the workspace of attention.
+// native/libraries/cudnn_attention.cpp: a model of the workspace of attention.
 // SPDX-License-Identifier: Apache-2.0
 //
 // Measured on an H100 with cuDNN 9.19. cuDNN computes attention by tiles, without a workspace for

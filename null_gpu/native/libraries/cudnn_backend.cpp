@@ -1,5 +1,5 @@
-// null_gpu/native/libraries/cudnn_backend.cpp: cuDNN's backend API, whose descriptors hold
-// attributes. SPDX-License-Identifier: Apache-2.0
+// native/libraries/cudnn_backend.cpp: cuDNN's backend API: descriptors with attributes.
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
 

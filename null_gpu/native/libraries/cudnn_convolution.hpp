@@ -1,4 +1,4 @@
-// null_gpu/native/libraries/cudnn_convolution.hpp: a model of the workspace of convolutions.
+// native/libraries/cudnn_convolution.hpp: a model of the workspace of convolutions.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

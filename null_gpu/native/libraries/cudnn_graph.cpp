@@ -1,4 +1,4 @@
-// null_gpu/native/libraries/cudnn_graph.cpp: descriptors of cuDNN's backend API.
+// native/libraries/cudnn_graph.cpp: descriptors of cuDNN's backend API.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/libraries/cudnn_graph.hpp"
 

@@ -1,5 +1,5 @@
-// null_gpu/native/libraries/cudnn_legacy.hpp: what the convolutions of cuDNN's legacy API are
-// described by. SPDX-License-Identifier: Apache-2.0
+// native/libraries/cudnn_legacy.hpp: convolutions of cuDNN's legacy API.
+// SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstddef>

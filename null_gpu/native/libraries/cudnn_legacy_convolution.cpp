@@ -1,4 +1,4 @@
-// null_gpu/native/libraries/cudnn_legacy_convolution.cpp: convolutions in cuDNN's legacy API.
+// native/libraries/cudnn_legacy_convolution.cpp: convolutions in cuDNN's legacy API.
 // SPDX-License-Identifier: Apache-2.0
 //
 // PyTorch uses this API if TORCH_CUDNN_V8_API_DISABLED=1. For each of the three directions there

@@ -1,5 +1,5 @@
-// null_gpu/native/libraries/cudnn_rnn.cpp: cuDNN's recurrent networks: the layout of weights,
-// workspaces. SPDX-License-Identifier: Apache-2.0
+// native/libraries/cudnn_rnn.cpp: cuDNN's recurrent networks.
+// SPDX-License-Identifier: Apache-2.0
 #include <mutex>
 #include <unordered_map>
 

@@ -1,5 +1,5 @@
-// null_gpu/native/libraries/nccl.cpp: NCCL. A collective ends at once, with this rank's data for
-// all ranks. SPDX-License-Identifier: Apache-2.0
+// native/libraries/nccl.cpp: NCCL; collectives end at once, with this rank's data.
+// SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
 #include "null_gpu/native/machine.hpp"

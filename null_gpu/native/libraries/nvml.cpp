@@ -1,4 +1,4 @@
-// null_gpu/native/libraries/nvml.cpp: the part of NVML with which PyTorch counts devices and finds
+// native/libraries/nvml.cpp: the part of NVML with which PyTorch counts devices and finds
 // fabrics, and with which vLLM recognizes a card.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>

@@ -1,4 +1,4 @@
-// null_gpu/native/libraries/nvrtc.cpp: NVRTC and CUPTI, without compiling or tracing anything.
+// native/libraries/nvrtc.cpp: NVRTC and CUPTI, without compiling or tracing anything.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 

@@ -1,5 +1,5 @@
-// null_gpu/native/libraries/solvers.cpp: cuSOLVER, cuSPARSE and cuFFT: handles, and modelled
-// workspaces. SPDX-License-Identifier: Apache-2.0
+// native/libraries/solvers.cpp: cuSOLVER, cuSPARSE and cuFFT, with workspaces.
+// SPDX-License-Identifier: Apache-2.0
 #include <cstdarg>
 
 #include "null_gpu/native/libraries/arguments.hpp"

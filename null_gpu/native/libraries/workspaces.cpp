@@ -1,4 +1,4 @@
-// null_gpu/native/libraries/workspaces.cpp: see workspaces.hpp.
+// native/libraries/workspaces.cpp: see workspaces.hpp.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/libraries/workspaces.hpp"
 

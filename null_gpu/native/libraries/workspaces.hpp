@@ -1,5 +1,5 @@
-// null_gpu/native/libraries/workspaces.hpp: the memory that NVIDIA's libraries ask PyTorch for, a
-// model. SPDX-License-Identifier: Apache-2.0
+// native/libraries/workspaces.hpp: a model of the libraries' workspaces.
+// SPDX-License-Identifier: Apache-2.0
 //
 // NVIDIA's libraries do not allocate their workspaces: they say how many bytes they need, and
 // PyTorch allocates them. null_gpu/workspaces.json has the rules and their sources.
