@@ -333,7 +333,8 @@ int main() {
 """
     )
     compiler = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-I", str(native)]
-    sources = [*(native / "core").glob("*.cpp"), native / "devices" / "simulated.cpp", program]
+    sources = [*(native / "core").glob("*.cpp"), *(native / "gpu").glob("*.cpp")]
+    sources += [native / "devices" / "simulated.cpp", program]
     for command in (
         [*compiler, "-fsyntax-only", str(tmp_path / registry)],
         [*compiler, *map(str, sources), "-o", str(tmp_path / "toy")],

@@ -118,16 +118,16 @@ def trace_of(file: TraceFile, python: str, device: str = DEVICE, keep: Path | No
             "features": trace.provenance.extra["features"],
         },
     )
-    trace = _ordered(_without_marks_of_pytorch(trace))
+    trace = with_labels_in_order(_ordered(_without_marks_of_pytorch(trace)))
     return replace(trace, provenance=provenance, coverage=WHOLE)  # it ran to its end
 
 
 def _without_marks_of_pytorch(trace: Trace) -> Trace:
-    """The trace without the marks that PyTorch adds, and without times."""
+    """The trace without the marks that PyTorch adds, without times and lines."""
     foreign = [place for place, label in enumerate(trace.labels) if label.startswith(_OF_PYTORCH)]
     rest = (trace.op != MARK) | ~np.isin(trace.block, foreign)
     columns = {name: column[rest] for name, column in trace.columns().items()}
-    return replace(trace, **columns | {"time_ns": None}).relabeled({})
+    return replace(trace, **columns | {"time_ns": None, "line": None}).relabeled({})
 
 
 def _ordered(trace: Trace) -> Trace:
@@ -153,6 +153,25 @@ def _ordered(trace: Trace) -> Trace:
         pool=None if trace.pool is None else trace.pool[order],
         **trace.named(lambda column: column[order]),
     )
+
+
+def with_labels_in_order(trace: Trace) -> Trace:
+    """The same trace with its labels in the order in which events name them.
+
+    Labels of allocs come first, then marks, modules and kinds, so that the numbers of labels do not
+    depend on how a recording was read.
+    """
+    marks = trace.op == MARK
+    columns = trace.named(lambda column: column)
+    uses = [columns.get("label", trace.block[:0]), trace.block[marks], *columns.values()]
+    used, first = np.unique(np.concatenate(uses), return_index=True)
+    order = used[np.argsort(first)]
+    new = np.zeros(len(trace.labels), np.uint32)
+    new[order] = np.arange(len(order))
+    block = trace.block.copy()
+    block[marks] = new[block[marks]]
+    labels = tuple(trace.labels[place] for place in order.tolist())
+    return replace(trace, block=block, labels=labels, **trace.named(lambda column: new[column]))
 
 
 def different(traces: Sequence[tuple[TraceFile, Trace]]) -> list[str]:

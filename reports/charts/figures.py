@@ -11,31 +11,29 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
-import seaborn
-from matplotlib.axes import Axes
-from matplotlib.lines import Line2D
-from matplotlib.ticker import (
-    EngFormatter,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    StrMethodFormatter,
-)
 from numpy.typing import NDArray
 
 from allocbench.base import units
 from allocbench.base.extra import needs_extra
-from allocbench.reports.charts.theme import FAINT, FLOOR, INK, PAPER, Look
 from allocbench.reports.rows.ranking import Case, cases, interval, marks, text
 from allocbench.reports.rows.results import SCHEMA, Column
 
 with needs_extra("report"):
+    import seaborn
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
+    from matplotlib.ticker import (
+        EngFormatter,
+        LogLocator,
+        MaxNLocator,
+        NullFormatter,
+        StrMethodFormatter,
+    )
 
     from allocbench.reports.charts import theme
+    from allocbench.reports.charts.theme import FAINT, FLOOR, INK, PAPER, Look
 
 Timeline: TypeAlias = Mapping[str, NDArray[np.float64]]
 _BOUNDED = ("peak_reserved", "min_capacity")  # metrics that cannot lie below the max load

@@ -193,21 +193,6 @@ def test_the_error_of_a_large_csv_names_the_line(tmp_path: Path) -> None:
     assert "line 4" in message
 
 
-def test_private_pools_that_are_streams_are_read_as_a_whole(tmp_path: Path) -> None:
-    path = tmp_path / "t.parquet"
-    table = pa.table(
-        make([(ALLOC, 0, 1), (ALLOC, 1, 2)], stream=np.array([0, 1], np.uint16)).columns()
-    )
-    header = (
-        b'{"version": 1, "labels": [], "provenance": {"extra": {"streams": [{"stream": 0}, '
-        b'{"stream": 0, "pool": [0, 1]}]}}}'
-    )
-    pq.write_table(table.replace_schema_metadata({b"allocbench.trace": header}), path)
-    found = read_large(path, most_in_memory=0)
-    assert isinstance(found, Trace)
-    assert found.pool is not None
-
-
 def test_a_file_that_changes_between_two_readings(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("op,id,size\na,0,100\nf,0,\na,1,7\nf,1,\n")
