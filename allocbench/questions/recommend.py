@@ -17,7 +17,7 @@ from allocbench.reports.advice.choosing import KEEP, WEIGHTS, Weights
 from allocbench.reports.advice.confidence import Confidence, confidence
 from allocbench.reports.advice.recommending import Advice, advise
 from allocbench.workloads import Trace
-from allocbench.workloads.perturbing import kinds_of_steps, perturbed
+from allocbench.workloads.step_orders import kinds_of_steps, shuffled
 
 EXPANDABLE = "caching:conf=expandable_segments:True"
 COLUMNS = (
@@ -75,13 +75,13 @@ def study(
     begin: Callable[[str], None] = lambda what: None,
     runner: Runner | None = None,
 ) -> Study:
-    """Run allocators on a trace and on perturbed ones, and advise.
+    """Run allocators on a trace, and on the same trace with its steps shuffled, and advise.
 
     specs: default: all strategies that can work on the device, and expandable segments. orders:
-    number of perturbed traces. budget: number of settings of caching to try, 0 for none; needs the
-    extra `tune`. label: the name of the device in sentences. begin: called with the name of each
-    stage, at most `stages` times. runner: of this trace and device, if one exists. Raises
-    SpecError.
+    number of shuffled traces to try, if the steps have other orders. budget: number of settings of
+    caching to try, 0 for none; needs the extra `tune`. label: the name of the device in sentences.
+    begin: called with the name of each stage, at most `stages` times. runner: of this trace and
+    device, if one exists. Raises SpecError.
     """
     run = runner or Runner(trace, device, workload)
     chosen = list(_all(device) if specs is None else specs)
@@ -95,9 +95,13 @@ def study(
         begin(spec)
         rows.append(_row(run, spec))
     failed = dict.fromkeys(chosen, 0)
+    tried = 0
     for number in range(1, orders + 1):
         begin(f"order {number}")
-        other = Runner(perturbed(trace, seed + number), device)
+        if (variation := shuffled(trace, seed + number)) is None:
+            continue
+        tried += 1
+        other = Runner(variation, device)
         for spec in chosen:
             failed[spec] += not other.completes(spec)
     table = _frame(rows).assign(failed_orders=[failed[spec] for spec in chosen])
@@ -106,7 +110,7 @@ def study(
     sure = confidence(
         table,
         advice,
-        orders=orders,
+        orders=tried,
         failed=failed,
         steps=trace.steps,
         kinds=kinds_of_steps(trace),
@@ -118,7 +122,7 @@ def study(
     warnings += growing(run, [advice.chosen] if advice.chosen else [], label or device)
     if advice.chosen is not None and not advice.keeps:
         warnings += [f"check first: {line}" for line in caveats(advice.chosen, trace)]
-    return Study(advice, sure, ranked[list(COLUMNS)], orders, tuple(warnings))
+    return Study(advice, sure, ranked[list(COLUMNS)], tried, tuple(warnings))
 
 
 def stages(

@@ -14,6 +14,9 @@ from allocbench.reports.advice.choosing import ROOM
 from allocbench.reports.advice.recommending import Advice
 from allocbench.reports.rows.results import records
 
+FEWEST_STEPS = 3
+"""With fewer steps, there is no other order: the first step is not moved."""
+
 
 @dataclass(frozen=True)
 class Confidence:
@@ -63,6 +66,13 @@ def confidence(
         grounds.append(
             f"With the steps in another order, it completes {orders - broken} of {orders} traces."
         )
+    elif steps < FEWEST_STEPS or kinds > 1:
+        doubts += 1
+        grounds.append(
+            f"The trace has {_count(steps)}, so other orders of them were not tried."
+            if steps < FEWEST_STEPS
+            else "Other orders of the steps were not tried."
+        )
     if not _measured(rows):
         doubts += advice.rival is not None
         when = advice.when or "with some costs"
@@ -78,6 +88,10 @@ def confidence(
     return Confidence("low" if broken else level, tuple(grounds))
 
 
+def _count(steps: int) -> str:
+    return units.count(steps, "step") if steps else "no steps"
+
+
 def _measured(rows: pd.DataFrame) -> bool:
     sources = "device_seconds_source"
     return sources in rows and set(rows[sources]) == {"measured"}
@@ -85,7 +99,7 @@ def _measured(rows: pd.DataFrame) -> bool:
 
 def _lengths(steps: int, kinds: int) -> str:
     if steps < 2:
-        return "The trace has no steps, so it does not show what other inputs would need."
+        return "The trace does not show what other inputs would need."
     if kinds == 1:
         return (
             f"The trace's {steps} steps request the same sizes; it shows nothing about other"

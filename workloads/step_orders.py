@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Variations of a trace: another order of the steps, or slightly later frees.
+"""Other orders of the steps of a trace.
 
 Blocks that are allocated and freed within one step move with their step. Blocks that outlive a step
 (weights, caches, gradients) keep their position in the sequence of steps, at the same fraction of a
@@ -16,26 +16,25 @@ from numpy.typing import NDArray
 
 from allocbench.workloads.trace import ALLOC, FREE, MARK, Trace, spans
 
-_FEWEST_STEPS = 3  # needed for another order, because the first step is not moved
-_LATEST = 16  # maximum delay of a free, in events
+FEWEST_STEPS = 3
+"""The first step is not moved, so fewer steps have no other order."""
 
 Ints = NDArray[np.int64]
 
 
-def perturbed(trace: Trace, seed: int) -> Trace:
-    """The same blocks in another order that the program could have produced; valid if `trace` is.
+def shuffled(trace: Trace, seed: int) -> Trace | None:
+    """The same blocks with the steps after the first in another order; valid if `trace` is.
 
-    With at least three steps, the steps after the first are shuffled; with fewer, or if all steps
-    are equal, each free is delayed by up to 16 events. Block ids become the numbers of the allocs;
-    times are dropped. The same seed gives the same trace.
+    None if no order is another one: with fewer than three steps, or if the order that the seed
+    gives has the same requests and frees. Block ids become the numbers of the allocs; times are
+    dropped. The same seed gives the same trace.
     """
-    random = np.random.default_rng(seed)
+    if trace.steps < FEWEST_STEPS:
+        return None
     block = _numbered(trace)
-    order = np.arange(len(trace))
-    if trace.steps >= _FEWEST_STEPS:
-        order = _shuffled_steps(trace, block, random)
+    order = _shuffled_steps(trace, block, np.random.default_rng(seed))
     if all(np.array_equal(column, column[order]) for column in (trace.op, trace.size)):
-        order = _late_frees(trace, random)
+        return None
     ids = np.where(trace.op <= FREE, block, trace.block)[order].astype(np.uint32)
     variation = replace(
         trace,
@@ -91,9 +90,3 @@ def _shuffled_steps(trace: Trace, block: Ints, random: np.random.Generator) -> I
     to = np.where(moves, place[step], step)
     # Within a place: the mark comes first, then events by fraction; ties keep their order.
     return np.lexsort((np.arange(count), share, to))
-
-
-def _late_frees(trace: Trace, random: np.random.Generator) -> Ints:
-    """An order of the events in which each free is up to `_LATEST` events later."""
-    late = np.where(trace.op == FREE, random.integers(0, _LATEST + 1, len(trace)), 0)
-    return np.argsort(np.arange(len(trace)) + late, kind="stable")
