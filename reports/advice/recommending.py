@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Literal
 
 from allocbench.base import units
 from allocbench.reports.advice.choosing import (
+    CLOSE,
     KEEP,
     WEIGHTS,
     Alternative,
@@ -100,7 +101,10 @@ def advise(
             f"Best allocator: keep the default. The next best, {next_best.name},"
             f" {_need(next_best, default)}.{_time(next_best, default)}"
         )
-    lines = _line("setting", setting, default, options, capacity, name, unfit), second
+    first = _line("setting", setting, default, options, capacity, name, unfit)
+    if default is not None and setting.option is default:
+        first += _smallest_setting(options, default)
+    lines = first, second
     return Advice(
         chosen.name,
         setting.name,
@@ -174,6 +178,15 @@ def _line(
     time = "" if keeps else _time(best, other)
     unknown = "" if fits or best.card else " The capacity of the device is not known."
     return f"{head}{name}. It {words}.{unknown}{_card(best, other)}{time}{found.doubt}"
+
+
+def _smallest_setting(options: Sequence[Alternative], default: Alternative) -> str:
+    """The setting that needs the least, if that is clearly less than the default needs."""
+    fitting = [one for one in options if one.kind == "setting" and one.fits and one.need]
+    least = min(fitting, key=lambda one: one.need or 0, default=None)
+    if least is None or not default.need or (least.need or 0) > (1 - CLOSE) * default.need:
+        return ""
+    return f" {least.name} {_need(least, default)}, but the default is enough."
 
 
 def _unfit(load: int, capacity: int | None, device: str) -> str:

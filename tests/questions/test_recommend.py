@@ -68,7 +68,8 @@ def test_the_default_is_kept_where_it_fits_with_room() -> None:
     assert found.keeps
     assert found.lines[0] == (
         "Best setting: keep the default. It needs 2.60 GiB and fits the card with 21.4 GiB to"
-        " spare."
+        f" spare. {SETTING} needs 2.30 GiB, 11.5% less than the default (2.60 GiB), but the default"
+        " is enough."
     )
     assert found.lines[1] == (
         "Best allocator: keep the default. The next best, slab, needs 2.20 GiB, 15.4% less than the"
