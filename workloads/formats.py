@@ -198,7 +198,7 @@ OTHERS = (
         "a file of safetensors",
         rb"(?s).{8}\{\s*\"[^\"]{1,255}\"\s*:\s*\{\s*\"(?:format|dtype|shape|data_offsets)\"",
         "it holds the weights of a model",
-        "`allocbench serving` takes the config.json beside it",
+        "`allocbench serving` takes the config.json of the same folder",
     ),
     Other(
         "a memory profile of JAX (pprof)",
@@ -236,7 +236,7 @@ OTHERS = (
         "memory_record.csv of the Ascend profiler",
         rb"\W*Component,Timestamp\(us\),Total Allocated",
         "it has sums over time, and no blocks",
-        "give operator_memory.csv, which lies beside it",
+        "give operator_memory.csv from the same folder",
     ),
     Other(
         "a database of SQLite, as Nsight Systems writes",
