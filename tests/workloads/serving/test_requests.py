@@ -220,13 +220,15 @@ def test_burstgpt_columns_are_found_by_name() -> None:
         ),
     ],
 )
-def test_columns_are_recognized_by_their_meaning(text: str, arrival: float, rule: str) -> None:
+def test_columns_are_recognized_by_their_meaning(
+    text: str, arrival: float, rule: str, tmp_path: Path
+) -> None:
     found = log(text)
     assert found.arrival.tolist() == [0, arrival]
     assert (found.prompt.tolist(), found.output.tolist()) == ([374, 396], [44, 109])
     assert rule in found.rule
-    Path("log").write_text(text)
-    trace = read(Path("log"), model="llama-3-8b")
+    (tmp_path / "log").write_text(text)
+    trace = read(tmp_path / "log", model="llama-3-8b")
     assert trace.provenance.extra["note"] == found.rule
 
 
