@@ -32,7 +32,7 @@ class RecordedEvents(EventArrays):
         return len(self.op)
 
     def parts(self) -> Iterator[EventArrays]:
-        """All events as one part; nothing if there is none."""
+        """All events as one part, or no part without events."""
         if len(self):
             yield self
 

@@ -27,7 +27,7 @@ class Holds(IntEnum):
 
 @dataclass(frozen=True)
 class Field:
-    """A key of a dict, and what is there.
+    """A key of a dict, and the meaning of its value.
 
     other: a key in place of it, of which a dict has at most one. absent: the number of a dict
     without the key. least, most: of a number. of: the form of rows.

@@ -48,7 +48,7 @@ def settings_of(trace: AnyTrace) -> dict[str, str]:
 def version_of(trace: AnyTrace) -> dict[str, str]:
     """The option of `caching` for the version that a trace was recorded with.
 
-    There is none if the version is not known, or has the rules of the default.
+    The result is empty without a known version, or with one whose rules are the default.
     """
     rules = PytorchRules.of(trace.provenance.torch or str(trace.provenance.extra.get("rules", "")))
     return {} if rules is None or rules.is_default else {"version": rules.version}

@@ -293,7 +293,7 @@ class Snapshot:
     def rules(self, device: int) -> str:
         """The version of PyTorch whose rules stand for all that write such events of a device.
 
-        It is "" if each event names its pool, or if there is none.
+        It is "" if each event names its pool, or if the snapshot has no events.
         """
         pools = self.events(device)["pool_id"]
         return WITHOUT_POOLS if len(pools) and pools.min() == _NO_PAIR else ""

@@ -263,7 +263,7 @@ def test_events_of_every_form(
         if not isinstance(other["frames"], list) or not all(
             isinstance(frame, dict) for frame in other["frames"]
         ):
-            other["frames"] = []  # what is no list of frames is none
+            other["frames"] = []  # a value that is not a list has no frames
         assert one == other
 
 
