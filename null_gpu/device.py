@@ -15,6 +15,8 @@ from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.null_gpu import workspaces
 
 KIND = "null"
+LATE = "late"
+"""The value of the option `events` with which blocks of other streams are held."""
 MOST_DEVICES = 16
 """The native library has addresses for this many."""
 _OPTIONS = (
@@ -25,6 +27,7 @@ _OPTIONS = (
     "rank",
     "world",
     "addresses",
+    "events",
     "fail",
 )
 FAILING = (
@@ -56,7 +59,8 @@ class NullDevice:
 
     memory: what the driver reports of each. context: what one process's CUDA context uses. rank,
     world: what a program sees as its rank and world size; None: unchanged. addresses: "down" if
-    later allocations are below earlier ones, otherwise "up". workspaces: by rule of
+    later allocations are below earlier ones, otherwise "up". events: "late" if an event is ready
+    only when the program next waits for the card, otherwise "ready". workspaces: by rule of
     `workspaces.json`, where it is not the default. fail: calls that return an error,
     "FUNCTION:NUMBER:ERROR", separated by commas.
     """
@@ -69,6 +73,7 @@ class NullDevice:
     rank: int | None = None
     world: int | None = None
     addresses: str = "down"
+    events: str = "ready"
     workspaces: Mapping[str, str] = field(default_factory=dict)
     fail: str = ""
 
@@ -82,6 +87,8 @@ class NullDevice:
             name += f",context={self.context}"
         if self.addresses != "down":
             name += f",addresses={self.addresses}"
+        if self.events != "ready":
+            name += f",events={self.events}"
         if self.fail:
             name += f",fail={self.fail}"
         name += "".join(f",{rule}={text}" for rule, text in self.workspaces.items())
@@ -108,6 +115,7 @@ class NullDevice:
             "context": self.context,
             "count": self.count,
             "addresses_ascend": int(self.addresses == "up"),
+            "late_events": int(self.events == LATE),
             "fail": self.fail,
             **{name: rule.default for name, rule in workspaces.rules().items()},
             **self.workspaces,
@@ -143,6 +151,7 @@ def read(text: str) -> NullDevice:
             rank=_whole("rank", options, 0),
             world=_whole("world", options, 1),
             addresses=options.get("addresses", "down"),
+            events=options.get("events", "ready"),
             workspaces=_workspaces(options),
             fail=_failures(options.get("fail", "")),
         )
@@ -157,6 +166,10 @@ def _checked(device: NullDevice) -> NullDevice:
     if device.addresses not in ("down", "up"):
         raise SpecError(
             f"addresses={device.addresses} must be down, as on most Linux systems, or up"
+        )
+    if device.events not in ("ready", LATE):
+        raise SpecError(
+            f"events={device.events} must be ready, as soon as they are recorded, or late"
         )
     if device.count > MOST_DEVICES:
         raise SpecError(f"count={device.count}: at most {MOST_DEVICES} null GPUs")

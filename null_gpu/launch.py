@@ -69,6 +69,7 @@ class Summary:
     shapes: the reads that a shape depends on, by call site. chosen: number of reads that returned a
     value chosen by the user. unused: the names of such values that no process read. unknown:
     requests of NVIDIA's libraries for a workspace that got 0 bytes, by rule of `workspaces.json`.
+    shared: whether PyTorch's allocator waited for another stream before it reused a block.
     unrelated: whether each process that read values ended with an exception that does not depend on
     them, such as a missing file.
     """
@@ -78,6 +79,7 @@ class Summary:
     kernels: int = 0
     chosen: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
+    shared: bool = False
     unrelated: bool = False
     unused: Sequence[str] = ()
 
@@ -87,12 +89,13 @@ class Session:
     """One program on null GPUs or, without a machine, on this machine's GPUs.
 
     notes: lines for the user; reads: the one on reads of computed values if these can be why the
-    program failed, or "". Both are available after the session.
+    program failed, or ""; shared: see `Summary`. They are available after the session.
     """
 
     machine: Machine | None
     notes: list[str] = field(default_factory=list)
     reads: str = ""
+    shared: bool = False
 
 
 @contextmanager
@@ -116,7 +119,7 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
         if (refused := Path(folder) / "refused").exists():
             raise NullGpuError(refused.read_text(encoding="utf-8"))
         found = summary(folder)
-        session_made.notes = notes(found)
+        session_made.notes, session_made.shared = notes(found), found.shared
         session_made.reads = "" if found.unrelated else next(iter(_notes_on_reads(found)), "")
 
 
@@ -173,7 +176,7 @@ def environment(
 def summary(folder: str | Path) -> Summary:
     """The records of a program's processes in a folder, added up."""
     reads, shapes, unknown = Counter[str](), Counter[str](), Counter[str]()
-    kernels, chosen, unrelated = 0, 0, True
+    kernels, chosen, shared, unrelated = 0, 0, False, True
     unused = list[set[str]]()
     for path in sorted(Path(folder).glob("*.null.json")):
         report = json.loads(path.read_text(encoding="utf-8"))
@@ -182,10 +185,11 @@ def summary(folder: str | Path) -> Summary:
         unknown.update(report["unknown"])
         kernels += report["kernels"]
         chosen += report["chosen"]
+        shared |= report["shared"]
         unrelated &= report["unrelated"] or not report["reads"]
         unused.append(set(report["unused"]))
     nowhere = sorted(set.intersection(*unused)) if unused else []
-    return Summary(reads, shapes, kernels, chosen, unknown, unrelated, nowhere)
+    return Summary(reads, shapes, kernels, chosen, unknown, shared, unrelated, nowhere)
 
 
 def notes(summary: Summary) -> list[str]:

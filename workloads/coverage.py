@@ -11,7 +11,7 @@ from allocbench.base import units
 from allocbench.workloads.vocabulary import Provenance, TraceError
 
 Begin = Literal["start", "later"]
-End = Literal["exit", "open", "failure"]
+End = Literal["exit", "stopped", "open", "failure"]
 UNSEEN = "before the recording"
 """Label of the alloc that stands for blocks without events."""
 _VALUES = {"begins": get_args(Begin), "ends": get_args(End)}
@@ -23,8 +23,9 @@ class Coverage:
 
     begins: "start" if the trace has the program's first alloc, "later" if the recording began
         afterwards or lost its oldest events.
-    ends: "exit" if the program made no request after the last event, "open" if that is not known,
-        as in a snapshot that a running program writes, "failure" if the last request failed.
+    ends: "exit" if the program made no request after the last event, "stopped" if it was ended
+        after a number of steps, "open" if that is not known, as in a snapshot that a running
+        program writes, "failure" if the last request failed.
     events: False if the recording has no events, but only what was live when it was written.
     held: reserved by the recorded allocator before the first event.
     live: allocated to blocks before the first event.
@@ -34,6 +35,9 @@ class Coverage:
     device_free: free on the device at that time; None if the recording does not say.
     allocs_missing, frees_missing: events that are missing, because others contradict each other.
     contradiction: why the final segments contradict the events, or "".
+    shared: requested bytes of all blocks that were used on another stream, if the trace has them
+        reused as soon as they were freed; else 0.
+    shared_load: the largest load if these blocks are held until the program next waits for the GPU.
     """
 
     begins: Begin = "start"
@@ -48,11 +52,13 @@ class Coverage:
     allocs_missing: int = 0
     frees_missing: int = 0
     contradiction: str = ""
+    shared: int = 0
+    shared_load: int = 0
 
     @property
     def whole(self) -> bool:
         """Whether the trace has every request of the program."""
-        incomplete = self.allocs_missing or self.frees_missing or self.contradiction
+        incomplete = self.allocs_missing or self.frees_missing or self.contradiction or self.shared
         ends = self.begins == "start" and self.ends == "exit"
         return ends and self.events and not incomplete
 
@@ -87,6 +93,8 @@ class Coverage:
             parts.append(f"ends with a request for {size(self.request)} that failed")
             if self.card is not None:
                 parts[-1] += f" when {size(self.card)} were reserved or free"
+        elif self.ends == "stopped":
+            parts.append("ends where allocbench stopped the program")
         elif self.ends == "open":
             parts.append("ends where the program may have gone on")
         if self.allocs_missing or self.frees_missing:
@@ -97,8 +105,14 @@ class Coverage:
             parts.append(f"lacks {' and '.join(missing)}")
         if self.contradiction:
             parts.append(f"contradicts itself: {self.contradiction}")
+        if self.shared:
+            parts.append(
+                f"reuses at once {size(self.shared)} in blocks that were used on another stream; if"
+                " they are held until the program next waits for the GPU, the largest load is"
+                f" {size(self.shared_load)}"
+            )
         needs = "; the program may need more than the trace" if self.bound else ""
-        return f"the recording {units.names(parts)}{needs}"
+        return f"the recording {units.names(parts, len(parts))}{needs}"
 
 
 WHOLE = Coverage()

@@ -114,7 +114,7 @@ def record(
         ended = _run(command, environment, stdout, stderr)
         complaints = [path.read_text() for path in sorted(Path(folder).glob("*.error"))]
         try:
-            traces = _traces(Path(folder), command, machine.name if machine else None)
+            traces = _traces(Path(folder), command, machine.name if machine else None, steps)
         finally:  # a snapshot that cannot be read is worth keeping
             if keep is not None:
                 for snapshot in Path(folder).glob("*.pickle"):
@@ -153,10 +153,13 @@ def program_name(command: Sequence[str]) -> str:
     return Path(script).stem if script else modules[0] if modules else Path(command[0]).stem
 
 
-def _traces(folder: Path, command: Sequence[str], machine: str | None) -> dict[str, Trace]:
+def _traces(
+    folder: Path, command: Sequence[str], machine: str | None, steps: int | None
+) -> dict[str, Trace]:
     """The traces of all snapshots in a folder by name.
 
-    machine: the name of the devices in the provenance; None: the names that they report.
+    machine: the name of the devices in the provenance; None: the names that they report. steps:
+    after which each process was ended, None for no limit.
     """
     traces = dict[str, Trace]()
     for number, path in enumerate(sorted(folder.glob("*.pickle"))):
@@ -164,6 +167,8 @@ def _traces(folder: Path, command: Sequence[str], machine: str | None) -> dict[s
         process = f"rank{about['rank']}" if about["rank"] else f"process{number}"
         for device, name in about["devices"].items():
             trace = read(path, device=int(device))
+            if steps and trace.steps >= steps:
+                trace = replace(trace, coverage=replace(trace.coverage, ends="stopped"))
             device_name = machine or f"{trace.provenance.device} {name}"
             traces[f"{process}-gpu{device}"] = _with_provenance(trace, about, device_name, command)
     return traces if len(traces) != 1 else {"": next(iter(traces.values()))}

@@ -33,8 +33,9 @@ _ABOVE = "what it printed is above"
 class Execution:
     """One run. device: the null GPU, None for this machine's GPU. limit: number of steps.
 
-    unknown: the note on reads of computed values, "" if none can be why it failed. ooms: requests
-    that PyTorch answered with OutOfMemoryError.
+    unknown: the note on reads of computed values, "" if none can be why it failed. shared: whether
+    PyTorch waited for another stream before it reused a block. ooms: requests that PyTorch answered
+    with OutOfMemoryError.
     """
 
     recorded: Recorded
@@ -42,6 +43,7 @@ class Execution:
     limit: int | None
     notes: Sequence[str]
     unknown: str = ""
+    shared: bool = False
 
     @property
     def ooms(self) -> int:
@@ -110,7 +112,9 @@ def run(
         )
         sink.seek(0)
         printed = sink.read().decode(errors="replace").strip().splitlines()
-    ran = Execution(_named(recorded, name), device, limit, tuple(session.notes), session.reads)
+    ran = Execution(
+        _named(recorded, name), device, limit, tuple(session.notes), session.reads, session.shared
+    )
     _check(ran, command, (printed or ["it printed nothing"])[-1] if quiet else _ABOVE)
     return ran
 

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from allocbench import __version__
@@ -19,6 +19,7 @@ from allocbench.base import children, units
 from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.null_gpu import launch
+from allocbench.null_gpu.device import LATE
 from allocbench.null_gpu.device import read as read_device
 from allocbench.null_gpu.launch import Limits
 from allocbench.programs import recording_cache as kept
@@ -26,6 +27,7 @@ from allocbench.programs.execution import Execution, run
 from allocbench.programs.recording_cache import Entry
 from allocbench.programs.steps import sentences, steps
 from allocbench.workloads import Trace, recording
+from allocbench.workloads.importers.pytorch_snapshot import DEFERRED
 from allocbench.workloads.recording import program_name
 
 DEFAULT_DEVICE = "null:h200"
@@ -236,9 +238,41 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
     notes += _told(ran)
     if ran.recorded.code and ran.complete:
         notes.append(f"the command then ended with exit code {ran.recorded.code}")
+    traces, held = _held(ran, run_on) if settings.ample else (ran.recorded.traces, [])
+    notes += held
     date = datetime.datetime.now().isoformat(" ", "minutes")
     files = {*kept.files_of(command), *ran.recorded.files}
-    return Entry(ran.recorded.traces, notes, date, out_of_memory), files
+    return Entry(traces, notes, date, out_of_memory), files
+
+
+def _held(
+    ran: Execution, run_on: Callable[[str], Execution]
+) -> tuple[Mapping[str, Trace], list[str]]:
+    """The traces of a run, and notes, where a null GPU reused blocks of other streams at once.
+
+    The program is run again, and these blocks are held until it next waits for the GPU. The
+    coverage of each trace then says how much that needs.
+    """
+    traces, device = dict(ran.recorded.traces), ran.device
+    if device is None or not ran.shared or read_device(device).events == LATE:
+        return traces, []
+    late = parse(device, first="card")
+    late.options["events"] = LATE
+    lines = list[str]()
+    for process, again in run_on(str(late)).recorded.traces.items():
+        trace, blocks = traces.get(process), again.provenance.extra.get(DEFERRED)
+        if trace is None or not blocks:
+            continue
+        load, size = max(trace.max_load, again.max_load), units.size(blocks["bytes"])
+        coverage = replace(trace.coverage, shared=blocks["bytes"], shared_load=load)
+        traces[process] = replace(trace, coverage=coverage)
+        places = ", ".join(f"{place} {units.size(size)}" for place, size in blocks["places"])
+        lines.append(
+            f"{units.count(blocks['blocks'], 'block')} ({size} in all) were used on another stream:"
+            f" {places or 'their lines are not known'}. --device {read_device(str(late)).name}"
+            " holds them until the program next waits for the GPU"
+        )
+    return traces, lines
 
 
 def _failed(ran: Execution) -> str:

@@ -152,6 +152,7 @@ class Process:
         report = {"reads": reads.sites, "shapes": reads.shapes, "chosen": reads.chosen}
         report |= {"unused": reads.unused}
         report |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
+        report |= {"shared": bool(self._core.null_shared_blocks())}
         report |= {"unrelated": isinstance(getattr(sys, "last_value", None), _UNRELATED)}
         path = Path(self._told["folder"]) / f"{self._pid}-{time.time_ns()}.null.json"
         partial = path.with_suffix(".partial")

@@ -58,6 +58,7 @@ std::map<std::string, std::function<void(Settings&, std::string const&)>> const&
       {"cudnn_version", number(&Settings::cudnn_version)},
       {"nccl_version", number(&Settings::nccl_version)},
       {"addresses_ascend", number(&Settings::addresses_ascend)},
+      {"late_events", number(&Settings::late_events)},
   };
   return by_name;
 }

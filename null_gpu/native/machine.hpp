@@ -33,6 +33,7 @@ struct Settings {
   int cudnn_version = 91002;
   int nccl_version = 22705;
   int addresses_ascend = 0;  // 1: later allocations have higher addresses
+  int late_events = 0;       // 1: see Streams
   std::string usage;         // the file in which the processes of a program count bytes in use
 };
 

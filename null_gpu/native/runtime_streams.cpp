@@ -1,5 +1,12 @@
 // native/runtime_streams.cpp: streams, events and graphs.
 // SPDX-License-Identifier: Apache-2.0
+#include <dlfcn.h>
+
+#include <atomic>
+#include <mutex>
+#include <string_view>
+#include <unordered_map>
+
 #include "null_gpu/native/contexts.hpp"
 #include "null_gpu/native/hidden_writes.hpp"
 #include "null_gpu/native/machine.hpp"
@@ -17,7 +24,27 @@ Handle create_stream(int priority, bool blocking) {
   return Streams::get().create(priority, blocking);
 }
 
+// Whether code of PyTorch's allocator is at an address. dladdr() can take milliseconds, so its
+// answers are kept.
+bool is_allocator(void const* code) {
+  static std::mutex mutex;
+  static auto& known = *new std::unordered_map<void const*, bool>;
+  std::lock_guard const lock(mutex);
+  auto const [entry, is_new] = known.try_emplace(code);
+  Dl_info info;
+  if (is_new && dladdr(code, &info) != 0 && info.dli_fname != nullptr) {
+    entry->second = std::string_view(info.dli_fname).find("/libc10_cuda.so") != std::string::npos;
+  }
+  return entry->second;
+}
+
+std::atomic<bool> allocator_asked = false;
+
 }  // namespace
+
+// Whether PyTorch's allocator has asked for an event. It does so before it reuses a block that the
+// program used on another stream.
+NULL_GPU_API int null_shared_blocks() { return allocator_asked; }
 
 NULL_GPU_API int null_cudaStreamCreateWithPriority(Handle* stream, unsigned flags, int priority) {
   *stream = create_stream(priority, flags == kBlocking);
@@ -102,6 +129,7 @@ NULL_GPU_API int null_cudaEventRecordWithFlags(Handle event, Handle stream, unsi
 }
 
 NULL_GPU_API int null_cudaEventQuery(Handle event) {
+  if (!allocator_asked && is_allocator(__builtin_return_address(0))) allocator_asked = true;
   return failed(Streams::get().query_event(event));
 }
 

@@ -78,6 +78,9 @@ Status Streams::record(Handle event, Handle stream) {
   entry->second.time = now_ms();
   entry->second.capture = captured ? capture->second : 0;
   entry->second.work.clear();
+  entry->second.kernels.reset();
+  entry->second.waits.reset();
+  if (Machine::get().settings().late_events != 0) entry->second.waits = waits_[device_of(event)];
   if (!captured && held_.any()) entry->second.work = held_.put(queue_of(stream, device_of(stream)));
   return kSuccess;
 }
@@ -110,7 +113,8 @@ Status Streams::query_event(Handle event) {
   auto const entry = events_.find(event);
   if (entry == events_.end()) return kInvalidHandle;
   if (entry->second.capture != 0) return kCapturedEvent;
-  return held_.ended(entry->second.work) ? kSuccess : kNotReady;
+  bool const ready = held_.ended(entry->second.work) && !late(event, entry->second);
+  return ready ? kSuccess : kNotReady;
 }
 
 Status Streams::synchronize_event(Handle event) {
@@ -118,6 +122,7 @@ Status Streams::synchronize_event(Handle event) {
   auto const entry = events_.find(event);
   if (entry == events_.end()) return kInvalidHandle;
   if (entry->second.capture != 0) return kCapturedEvent;
+  ++waits_[device_of(event)];
   held_.end(entry->second.work);
   return kSuccess;
 }
@@ -134,6 +139,7 @@ Status Streams::query(Handle stream) {
 
 Status Streams::synchronize(Handle stream) {
   Status const status = query(stream);
+  if (status == kSuccess || status == kNotReady) ++waits_[device_of(stream)];
   if (status != kNotReady) return status;
   std::lock_guard const lock(mutex_);
   held_.end_all(queue_of(stream, device_of(stream)));
@@ -141,6 +147,7 @@ Status Streams::synchronize(Handle stream) {
 }
 
 Status Streams::synchronize_all(int device) {
+  ++waits_[device];
   if (capturing_ == 0 && !held_.any()) return kSuccess;
   std::lock_guard const lock(mutex_);
   Status status = kSuccess;
@@ -264,6 +271,15 @@ void Streams::destroy_graph(Handle graph) {
 Streams::Capture* Streams::capture_of(Handle stream) {
   auto const entry = stream_captures_.find(stream);
   return entry == stream_captures_.end() ? nullptr : &captures_[entry->second];
+}
+
+bool Streams::late(Handle handle, Event& event) {
+  if (event.waits != waits_[device_of(handle)]) event.waits.reset();
+  if (!event.waits) return false;
+  std::uint64_t const kernels = Machine::get().kernels;
+  bool const polled = std::exchange(event.kernels, kernels) == kernels;
+  if (polled) event.waits.reset();
+  return !polled;
 }
 
 HeldStreams::Queue Streams::queue_of(Handle stream, int device) const {

@@ -1,9 +1,13 @@
 // native/streams.hpp: streams, events and graph captures.
 // SPDX-License-Identifier: Apache-2.0
 //
-// All work ends at once, except on streams that a test holds.
+// All work ends at once, except on streams that a test holds. With the setting late_events, an
+// event is not ready before the program next waits for anything on its device, as if the host were
+// far ahead. So that a program which polls an event goes on, it is also ready when it is asked a
+// second time with no kernel launched in between.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <mutex>
 #include <optional>
@@ -12,6 +16,7 @@
 
 #include "null_gpu/native/api.hpp"
 #include "null_gpu/native/held_streams.hpp"
+#include "null_gpu/native/memory.hpp"
 
 namespace allocbench::null_gpu {
 
@@ -96,13 +101,19 @@ class Streams {
     std::optional<double> time = {};  // when it was recorded, in ms
     std::uint64_t capture = 0;        // in which it was recorded
     HeldStreams::Work work = {};      // for which it stands
+    // With late_events, until it is ready: the waits of its device before it was recorded, and the
+    // kernels launched before it was last asked.
+    std::optional<std::uint64_t> waits = {}, kernels = {};
   };
 
   Capture* capture_of(Handle stream);
+  // Whether an event is late: see above.
+  bool late(Handle handle, Event& event);
   HeldStreams::Queue queue_of(Handle stream, int device) const;
 
   std::mutex mutex_;
   std::atomic<int> capturing_ = 0;
+  std::array<std::atomic<std::uint64_t>, kMostDevices> waits_ = {};  // of the program, by device
   std::unordered_map<Handle, Stream> streams_;
   std::unordered_map<Handle, Event> events_;
   HeldStreams held_;

@@ -111,10 +111,12 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
     for number in range(2):
         told = {"reads": {site: 12, other: 1}, "shapes": {other: 1}, "kernels": 5, "chosen": number}
         told |= {"unknown": {"solver_workspace": number}, "unrelated": False}
+        told |= {"shared": number == 1}
         told |= {"unused": ["lss", f"rank{number}"]}
         (tmp_path / f"{number}.null.json").write_text(json.dumps(told))
     found = summary(tmp_path)
     assert (found.kernels, found.unknown) == (10, {"solver_workspace": 1})
+    assert found.shared
     assert notes(found) == [
         "26 reads of computed values, 1 of them set by --value, the others 0; "
         "24 at train.py:88 loss.item(), 2 at train.py:3 x.nonzero()",

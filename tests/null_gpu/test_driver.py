@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from allocbench.null_gpu import launch, stubs
 from tests.null_driver import KINDS, environment, reported
 from tests.null_gpu.core import seen
@@ -215,6 +217,72 @@ seen["default"] = states(recorded(None), recorded(c_void_p(1)), recorded(side))
         "stream waited for": [ready],
         "default": [not_ready, not_ready, ready],  # it waits for streams that are not non-blocking
     }
+
+
+LATE = """
+context()
+side = made("cuStreamCreate", 1)
+events = [made("cuEventCreate", 2) for _ in range(2)]
+def launch():
+    gpu.null_cudaGraphLaunch(None, side)
+def record():
+    for event in events:
+        call("cuEventRecord", event, side)
+def states():
+    "The states of both events, a kernel apart from when they were last asked for."
+    launch()
+    return [call("cuEventQuery", event) for event in events]
+record()
+seen["recorded"] = states(), states()
+"""
+READY, NOT_READY = 0, 600
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        'call("cuEventSynchronize", events[0])',
+        'call("cuStreamSynchronize", c_void_p(1))',
+        'call("cuCtxSynchronize")',
+        "gpu.null_cudaDeviceSynchronize()",
+        "gpu.null_cudaStreamSynchronize(side)",
+    ],
+)
+def test_late_events_are_ready_after_any_wait(wait: str) -> None:
+    found = seen(
+        BEFORE
+        + LATE
+        + f"""
+{wait}
+seen["waited"] = states(), states()
+record()
+seen["again"] = states()
+""",
+        late_events=1,
+    )
+    assert found == {
+        "recorded": [[NOT_READY] * 2] * 2,
+        "waited": [[READY] * 2] * 2,
+        "again": [NOT_READY] * 2,
+    }
+
+
+def test_a_program_that_polls_a_late_event_goes_on() -> None:
+    found = seen(
+        BEFORE
+        + LATE
+        + """
+seen["polled"] = [call("cuEventQuery", events[0]) for _ in range(2)]
+seen["then"] = states()
+""",
+        late_events=1,
+    )
+    assert found["polled"] == [READY, READY]  # it was asked before, with no kernel in between
+    assert found["then"] == [READY, NOT_READY]
+
+
+def test_events_are_ready_at_once_unless_they_are_late() -> None:
+    assert seen(BEFORE + LATE)["recorded"] == [[READY] * 2] * 2
 
 
 def test_a_block_freed_on_a_busy_stream_is_not_used_any_more() -> None:

@@ -75,6 +75,48 @@ def test_the_peak_is_that_of_pytorch(tmp_path: Path) -> None:
     assert row["peak_allocated"] == found["peak allocated"]
 
 
+SHARED = """
+import torch
+MIB = 1 << 20
+side, main = torch.cuda.Stream(), torch.cuda.current_stream()
+kept = torch.empty(16 * MIB, dtype=torch.uint8, device="cuda")
+for step in range(3):
+    for _ in range(10):
+        block = torch.empty(8 * MIB, dtype=torch.uint8, device="cuda")
+        side.wait_stream(main)
+        with torch.cuda.stream(side):
+            block.add_(1)
+        block.record_stream(side)
+        del block
+    torch.cuda.synchronize()
+done = torch.cuda.Event()
+done.record()
+while not done.query():
+    pass
+"""
+
+
+def test_blocks_of_other_streams_are_named_and_the_answer_has_both_loads() -> None:
+    Path("shared.py").write_text(SHARED)
+    done = asked(*FIT, "--device", "null:l4", "--", python(), "shared.py")
+    (row,) = json.loads(done.stdout)
+    # At once: one block at a time. Held: the ten of a step.
+    assert row["max_load"] == (16 + 8) << 20
+    assert "the largest load is 96.0 MiB" in row["coverage"]
+    assert "30 blocks (240 MiB in all) were used on another stream: shared.py:8" in done.stderr
+    held = asked(*FIT, "--device", "null:l4,events=late", "--", python(), "shared.py")
+    (row,) = json.loads(held.stdout)
+    assert row["max_load"] == (16 + 10 * 8) << 20
+    assert row["coverage"] is None
+
+
+def test_a_program_that_is_stopped_after_some_steps_is_a_part() -> None:
+    line = (*FIT, "--steps", "2", "--device", "null:l4", "--", python(), "train.py")
+    assert "where allocbench stopped the program" in json.loads(asked(*line).stdout)[0]["coverage"]
+    whole = (*FIT, "--steps", "99", "--device", "null:l4", "--", python(), "train.py")
+    assert json.loads(asked(*whole).stdout)[0]["coverage"] is None
+
+
 def test_a_program_that_is_too_large_for_the_card_is_recorded_completely() -> None:
     device = "null:l4,memory=600MiB,context=512MiB"
     done = asked("explain", "--device", device, "--json", "-", "--", python(), "train.py")

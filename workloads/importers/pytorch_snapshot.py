@@ -15,6 +15,7 @@ sizes of the first blocks depend; the option `conf` sets them.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from functools import cached_property
 from operator import attrgetter
@@ -46,6 +47,9 @@ from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace
 _ALLOC = "alloc"
 _FREES, _FREE_REQUESTED = ("free_completed", "free"), "free_requested"
 _OUT_OF_MEMORY = "oom"
+DEFERRED = "deferred_frees"
+"""Key in a provenance's `extra`: blocks that were used on another stream, see `_deferred`."""
+_MOST_PLACES = 3
 _address = attrgetter("address")
 
 
@@ -292,8 +296,38 @@ class _Device:
             "rules": self._snapshot.rules(self._number),
             "other_events": self._others(),
             "after_oom": self._after_failure(),
+            DEFERRED: self._deferred(),
         }
         return {key: value for key, value in notes.items() if value}
+
+    def _deferred(self) -> dict[str, Any] | None:
+        """The blocks whose free was not completed at once, because another stream used them.
+
+        Their number, their requested bytes in all, and the lines that hold most of them; None if
+        there are no such blocks.
+        """
+        action, address = self._action, self._events["addr"]
+        asked, allocs = (np.flatnonzero(self._is(name)) for name in (_FREE_REQUESTED, _ALLOC))
+        completed = np.append(self._is(*_FREES), False)[asked + 1]
+        completed &= np.append(address, -1)[asked + 1] == address[asked]
+        if not self._is(*_FREES).any() or completed.all() or not len(allocs):
+            return None
+        waiting = asked[~completed]
+        _, block = np.unique(address, return_inverse=True)
+        at = block * len(action) + np.arange(len(action))  # in order of address, then of time
+        by_address = allocs[np.argsort(at[allocs])]
+        of = by_address[np.maximum(0, np.searchsorted(at[by_address], at[waiting]) - 1)]
+        known = address[of] == address[waiting]
+        names = self._snapshot.stacks.names(np.where(known, self._events["frames"][of], 0))
+        labels, size = self._snapshot.stacks.labels, self._events["size"][waiting]
+        places = Counter[str]()
+        for line, label, bytes_ in zip(names["line"], names["label"], size.tolist(), strict=True):
+            places[labels[line] or labels[label]] += bytes_
+        return {
+            "blocks": len(waiting),
+            "bytes": int(size.sum()),
+            "places": [pair for pair in places.most_common(_MOST_PLACES) if pair[0]],
+        }
 
     def _others(self) -> dict[str, int]:
         """How many events of each other action there are, in order of their names."""

@@ -114,6 +114,19 @@ def test_events_sizes_streams_times_and_labels(named: Named) -> None:
     assert origin.extra["other_events"] == others
 
 
+def test_blocks_that_another_stream_used_are_counted_with_their_lines(named: Named) -> None:
+    recorder = Recorder()
+    first, second = (recorder.alloc(size, frames=FRAMES) for size in (1000, 50))
+    recorder.free(first, completed=False)
+    again = recorder.alloc(7, frames=[])
+    recorder.free(first)  # now it is completed
+    recorder.free(second)
+    recorder.free(again, completed=False)
+    found = read(named(snapshot(recorder))).provenance.extra["deferred_frees"]
+    places = [("train.py:12 step", 1000)]
+    assert found == {"blocks": 2, "bytes": 1007, "places": places}
+
+
 @given(steps=STEPS, data=st.data())
 def test_blocks_from_before_the_ring_buffer_are_reconstructed(
     steps: list[tuple[int, int, bool]],
