@@ -156,7 +156,7 @@ def test_vary_finds_the_largest_batch_that_fits() -> None:
     line = ("explain", "--device", device, "--json", "-", "--", python(), "train.py")
     (fits,) = json.loads(asked(*line, str(largest)).stdout)
     assert fits["event"] is None
-    assert fits["verdict"] == "no request fails"
+    assert fits["verdict"] == "no recorded request fails"
     (failure,) = json.loads(asked(*line, str(largest + 512)).stdout)
     assert failure["capacity"] == 188 << 20
 

@@ -318,11 +318,12 @@ class _Device:
         by_address = allocs[np.argsort(at[allocs])]
         of = by_address[np.maximum(0, np.searchsorted(at[by_address], at[waiting]) - 1)]
         known = address[of] == address[waiting]
-        names = self._snapshot.stacks.names(np.where(known, self._events["frames"][of], 0))
-        labels, size = self._snapshot.stacks.labels, self._events["size"][waiting]
+        stack = np.where(known, self._events["frames"][of], 0)
+        names, labels = self._snapshot.stacks.names(stack), self._snapshot.stacks.labels
+        size = self._events["size"][waiting]
         places = Counter[str]()
-        for line, label, bytes_ in zip(names["line"], names["label"], size.tolist(), strict=True):
-            places[labels[line] or labels[label]] += bytes_
+        for place, asked_for in zip(names.get("line", names["label"]), size, strict=True):
+            places[labels[place]] += int(asked_for)
         return {
             "blocks": len(waiting),
             "bytes": int(size.sum()),
