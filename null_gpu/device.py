@@ -188,10 +188,11 @@ def _card(name: str) -> Card:
         near = _nearest(name.lower(), [card.slug for card in with_compute])
         suggestion = f"nearest: {', '.join(near)}" if near else f"these are: {names}"
         raise SpecError(f"'{name}' is not a card that the null GPU supports; {suggestion}")
-    if len({card.nominal for card in matching}) > 1:
+    card = cards.meant(matching)
+    if card is None:
         several = ", ".join(card.slug for card in matching)
         raise SpecError(f"'{name}' is the name of several cards: {several}")
-    return max(matching, key=lambda card: card.compute.multiprocessors if card.compute else 0)
+    return card
 
 
 def _nearest(name: str, slugs: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -176,7 +176,7 @@ def label(device: str) -> str:
 
 
 def find(name: str) -> list[Card]:
-    """The cards that match a name: "RTX 4090 24GB", "rtx-4090", "l4" or "H100" (two cards).
+    """The cards that match a name: "RTX 4090 24GB", "rtx-4090", "l4" or "H100" (two: see `meant`).
 
     Whole words win over beginnings of words: "l4" is not an L40S. The name that the driver reports
     works as well: "NVIDIA-GeForce-RTX-4090".
@@ -189,6 +189,16 @@ def find(name: str) -> list[Card]:
     ]
     begun = [card for card in cards() if wanted and _plain(card.name).startswith(wanted)]
     return exact or whole or begun
+
+
+def meant(matching: Sequence[Card]) -> Card | None:
+    """The card that a name means which these match; None if there is none, or of several sizes.
+
+    Of cards of one size, it is the one with the most multiprocessors: "h100" is the H100 SXM.
+    """
+    if len({card.nominal for card in matching}) != 1:
+        return None
+    return max(matching, key=lambda card: card.compute.multiprocessors if card.compute else 0)
 
 
 def _beginnings(name: str) -> set[str]:

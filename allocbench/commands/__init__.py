@@ -11,16 +11,20 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
+QUESTIONS = "Questions"
+ALLOCATORS = "Allocators"
+TRACES = "Traces"
+GPU = "On a GPU, or on a null GPU"
 ASV = "Benchmarks across commits, with asv"
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command, its line in the help, and the group that it is shown in (None: the first)."""
+    """A command, its line in the help, and the group that it is shown in."""
 
     name: str
     summary: str
-    group: str | None = None
+    group: str
 
     def load(self) -> ModuleType:
         """The module of the command."""
@@ -29,77 +33,93 @@ class Command:
 
 COMMANDS = (
     Command(
-        "list",
-        "List allocators, workloads, devices, workspaces, planners and formats, and their options.",
+        "check",
+        "Does it fit? If not: what helps, who holds the memory, and what is not known.",
+        QUESTIONS,
     ),
     Command(
-        "compare",
-        "Replay workloads through allocators and compare memory, fragmentation and time.",
-    ),
-    Command("report", "Make a report from saved results."),
-    Command(
-        "recommend",
-        "Recommend a setting or an allocator, with the reason, how sure that is, and how to"
-        " switch.",
-    ),
-    Command("fit", "Find the smallest device on which each allocator completes a trace."),
-    Command(
-        "serving",
-        "Show what fills a card when vLLM or SGLang serves a model on it, and the share to give"
-        " it.",
+        "fit",
+        "Find the smallest device on which each allocator completes a trace.",
+        QUESTIONS,
     ),
     Command(
         "explain",
         "Explain the first request that fails: was the device full, or its free memory fragmented?",
+        QUESTIONS,
     ),
     Command(
         "tune",
-        "Search the settings of an allocator for the smallest device that is enough, then for"
-        " time.",
+        "Search the settings of an allocator for the smallest device that is enough, then for "
+        "time.",
+        QUESTIONS,
     ),
+    Command(
+        "recommend",
+        "Recommend a setting or an allocator, with the reason, how sure that is, and how to "
+        "switch.",
+        QUESTIONS,
+    ),
+    Command(
+        "serving",
+        "Show what fills a card when vLLM or SGLang serves a model on it, and the share to give "
+        "it.",
+        QUESTIONS,
+    ),
+    Command(
+        "list",
+        "List allocators, workloads, devices, workspaces, planners and formats, and their options.",
+        ALLOCATORS,
+    ),
+    Command(
+        "compare",
+        "Replay workloads through allocators and compare memory, fragmentation and time.",
+        ALLOCATORS,
+    ),
+    Command("replay", "Replay a trace through one allocator and show every metric.", ALLOCATORS),
     Command(
         "sweep",
         "Run every workload through every allocator on every device, in many processes.",
+        ALLOCATORS,
     ),
-    Command("verify", "Verify `caching` against recordings of real GPUs."),
-    Command("replay", "Replay a trace through one allocator and show every metric."),
-    Command(
-        "inspect",
-        "Show the origin, events, features and sizes of a trace, and its load over time.",
-    ),
+    Command("report", "Make a report from saved results.", ALLOCATORS),
     Command(
         "plan",
         "Assign an offset to every block of a trace, with all lifetimes known.",
+        ALLOCATORS,
+    ),
+    Command(
+        "inspect",
+        "Show the origin, events, features and sizes of a trace, and its load over time.",
+        TRACES,
     ),
     Command(
         "convert",
         "Convert a trace in any format to Parquet, or to plain CSV op,id,size.",
+        TRACES,
+    ),
+    Command(
+        "match",
+        "Match two traces of the same program event by event, and compare their peaks.",
+        TRACES,
     ),
     Command(
         "record",
         "Run a command and record what its PyTorch programs request from the GPU allocator.",
-    ),
-    Command(
-        "match", "Match two traces of the same program event by event, and compare their peaks."
+        GPU,
     ),
     Command(
         "run",
         "Run an unmodified PyTorch program on any allocator and show what it did to the GPU.",
+        GPU,
     ),
+    Command("verify", "Verify `caching` against recordings of real GPUs.", GPU),
     Command("asv-compare", "Run benchmarks on two commits and compare them.", ASV),
-    Command(
-        "asv-machine",
-        "Record the GPU, driver, CUDA and torch of this machine, for asv.",
-        ASV,
-    ),
-    Command(
-        "asv-scrub",
-        "Remove interpreter paths from results before they are committed.",
-        ASV,
-    ),
+    Command("asv-machine", "Record the GPU, driver, CUDA and torch of this machine, for asv.", ASV),
+    Command("asv-scrub", "Remove interpreter paths from results before they are committed.", ASV),
 )
 
 EXAMPLES = (
+    "allocbench check --device l4 -- python train.py",
     "allocbench list workloads",
     "allocbench compare gpt2-train",
     "allocbench compare gpt2-train llm-decode --html report.html --results results.zip",

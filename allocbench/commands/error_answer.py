@@ -10,6 +10,7 @@ from json import dumps
 from rich.text import Text
 
 from allocbench.base import units
+from allocbench.base.text import one_line
 from allocbench.output.files import STDOUT, open_output, written
 from allocbench.output.terminal import console, plain_table
 from allocbench.questions.error_text import (
@@ -20,6 +21,7 @@ from allocbench.questions.error_text import (
     ErrorVerdict,
     verdict,
 )
+from allocbench.reports.advice.check import Answer, Verdict, by_text
 from allocbench.workloads.error_texts import Amount, ErrorText
 from allocbench.workloads.formats import text_of
 
@@ -71,6 +73,30 @@ def _show(name: str, error: ErrorText, found: ErrorVerdict) -> None:
     if table.row_count:
         out.print()
         out.print(table)
+
+
+def as_check(name: str, error: ErrorText) -> Answer:
+    """The answer of `check`: what the numbers prove, and what the text leaves open."""
+    found = verdict(error)
+    headline, *rest = sentences(error, found)
+    kind: Verdict = "unknown"
+    if found.kind == FULL:
+        kind = "too_big"
+    elif found.kind == PIECES and (found.certain or found.likely == "likely"):
+        kind = "fragmented"
+    need, size = error.needed, error.allowed or error.total
+    if need is None and error.requested is not None and error.allocated is not None:
+        need = error.requested + error.allocated
+    return Answer(
+        one_line(name),
+        "",
+        kind,
+        by_text(kind, bool(error.message), headline),
+        need.low if need else None,
+        bound=True,
+        capacity=size.low if size else None,
+        unknown=tuple(rest),
+    )
 
 
 def sentences(error: ErrorText, found: ErrorVerdict) -> list[str]:

@@ -6,9 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from allocbench.base.spec import split
 from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE
-from allocbench.inputs.devices import device_of
+from allocbench.inputs.devices import device_of, device_specs, null_device_of
 from allocbench.workloads.serving.models import MODELS
 
 DEVICE_GIVEN = "allocbench.device"
@@ -65,13 +66,19 @@ Allocators = Annotated[
     ),
 ]
 
+
+def _null_device_given(text: str | None) -> str | None:
+    return None if text is None else null_device_of(text)
+
+
 NullDevice = Annotated[
     str | None,
     typer.Option(
         "--device",
-        metavar="null:CARD",
-        help="Run without a GPU as if this card were present: null:h100, "
-        "null:rtx4090,memory=23.5GiB, null:a100-40gb,count=2. Needs a CUDA build of PyTorch.",
+        metavar="CARD",
+        help="Run without a GPU as if this card were present: h100, rtx4090,memory=23.5GiB,"
+        " a100-40gb,count=2. Needs a CUDA build of PyTorch.",
+        callback=_null_device_given,
     ),
 ]
 Steps = Annotated[
@@ -148,10 +155,29 @@ Device = Annotated[
     str,
     typer.Option(
         metavar="SPEC",
-        help="The GPU: sim:24GiB simulates one with that much memory, card:l4 a card without the"
-        " memory of its CUDA context; cuda:0 is this machine's. See `list devices`. A program also"
-        " runs on null:l4.",
+        help="The GPU: l4 or the name of another card, sim:24GiB for one with that much memory;"
+        " cuda:0 is this machine's. See `list devices`.",
         callback=_device_given,
+    ),
+]
+
+
+def _devices_given(context: typer.Context, texts: list[str] | None) -> list[str]:
+    given = [device for text in texts or () for device in split(text)]
+    if given:
+        context.meta[DEVICE_GIVEN] = given[0]
+        device_specs(",".join(given), "--device")
+    return given
+
+
+Devices = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--device",
+        metavar="SPEC,SPEC",
+        help="The GPU, or several: l4 or the name of another card, sim:24GiB for one with that much"
+        " memory; cuda:0 is this machine's. See `list devices`.",
+        callback=_devices_given,
     ),
 ]
 Passes = Annotated[

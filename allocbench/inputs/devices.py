@@ -7,9 +7,10 @@ from difflib import get_close_matches
 
 from allocbench import allocators
 from allocbench.allocators import human_bytes, spec
-from allocbench.base.cards import Card, cards, find
+from allocbench.base.cards import Card, cards, find, label, meant
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.errors import UsageError, errors_naming
+from allocbench.null_gpu.device import KIND as NULL
 from allocbench.null_gpu.device import is_null, read
 
 _CARD = "card"
@@ -17,13 +18,13 @@ SMALLEST_DEVICE = 64 << 10  # bytes
 
 
 def card_of(given: str, name: str) -> Card:
-    """The only card that matches a name; otherwise raises UsageError.
+    """The card that a name means; otherwise raises UsageError.
 
     given: the option as it was written.
     """
     matching = find(name)
-    if len(matching) == 1:
-        return matching[0]
+    if (card := meant(matching)) is not None:
+        return card
     if matching:
         names = ", ".join(card.name for card in matching)
         raise UsageError(f"{given}: more than one card has that name; they are {names}")
@@ -34,12 +35,14 @@ def card_of(given: str, name: str) -> Card:
 
 
 def device_of(text: str) -> str:
-    """The spec of a device; `card:NAME` and `null:NAME` become a simulated device of their size.
+    """The spec of a device; a card and `null:NAME` become a simulated device of their size.
 
-    The options of a simulated device may follow `card:NAME`, except its capacity and context.
+    A card is `card:NAME` or its name alone. The options of a simulated device may follow it, except
+    its capacity and context.
 
     Raises UsageError if no card, or more than one, has this name.
     """
+    text = _with_kind(text, _CARD)
     if is_null(text):
         with errors_naming("--device"):
             null = read(text)
@@ -47,9 +50,6 @@ def device_of(text: str) -> str:
     if name_of(text) != _CARD:
         if text[:1].isdigit():
             raise UsageError(f"--device {text}: write sim:{text}")
-        if meant := find(text):
-            written = " or ".join(f"card:{card.slug}" for card in meant)
-            raise UsageError(f"--device {text}: write {written}")
         return text
     name, options = _card_named(text)
     card = card_of(f"--device {text}", name)
@@ -58,12 +58,25 @@ def device_of(text: str) -> str:
 
 def recorded_on(text: str | None) -> str | None:
     """The null GPU on which a program is recorded for a device, or None."""
-    if text is None or is_null(text):
+    if text is None:
+        return None
+    text = _with_kind(text, _CARD)
+    if is_null(text):
         return text
     if name_of(text) != _CARD:
         return None
     name, _ = _card_named(text)
     return f"null:{name}" if any(card.compute for card in find(name)) else None
+
+
+def null_device_of(text: str) -> str:
+    """The spec of a null GPU, of which the name of the card is enough."""
+    return _with_kind(text, NULL)
+
+
+def _with_kind(text: str, kind: str) -> str:
+    """The text with a kind of device before it, if it begins with the name of a card."""
+    return f"{kind}:{text}" if find(text.partition(",")[0]) else text
 
 
 def _card_named(text: str) -> tuple[str, dict[str, str]]:
@@ -77,16 +90,16 @@ def _card_named(text: str) -> tuple[str, dict[str, str]]:
     return options.pop("name", ""), options
 
 
-def device_specs(text: str) -> list[str]:
+def device_specs(text: str, option: str = "--devices") -> list[str]:
     """The specs of a comma-separated list of devices; an item `option=value` belongs to the last.
 
-    Raises UsageError for a device that cannot be made, or that is given twice.
+    Raises UsageError, naming the option, for a device that cannot be made or is given twice.
     """
-    specs = spec.split(text)
+    specs = [device_of(one) for one in spec.split(text)]
     for device in specs:
         if specs.count(device) > 1:
-            raise UsageError(f"--devices: '{device}' is given twice")
-        with errors_naming("--devices"):
+            raise UsageError(f"{option}: '{label(device)}' is given twice")
+        with errors_naming(option):
             check_device(device)
     return specs
 

@@ -154,7 +154,7 @@ def left_out(headings: Sequence[str], options: str) -> Text:
 
 
 @contextmanager
-def progress_bar(stages: int) -> Iterator[Callable[[str], None]]:
+def progress_bar(stages: int | None) -> Iterator[Callable[[str], None]]:
     """Show a bar; call the yielded function with the name of each stage as it begins.
 
     The bar is drawn only in these calls: no thread takes time from the measured code.
@@ -164,7 +164,7 @@ def progress_bar(stages: int) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def dashboard(stages: int) -> Iterator[tuple[Callable[[str], None], Callable[[Row], None]]]:
+def dashboard(stages: int | None) -> Iterator[tuple[Callable[[str], None], Callable[[Row], None]]]:
     """Show a bar, like `progress_bar`, and above it a table of the results so far.
 
     Call the second function with each finished result row. Both disappear when the block ends.

@@ -8,7 +8,7 @@ import os
 import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -74,6 +74,11 @@ def asked(settings: ProgramSettings) -> Iterator[None]:
         yield
     finally:
         _settings.reset(token)
+
+
+def asked_on(device: str | None, quiet: bool) -> AbstractContextManager[None]:
+    """As `asked`, with the active settings except for these."""
+    return asked(replace(_settings.get(), device=device, quiet=quiet))
 
 
 @dataclass(frozen=True)

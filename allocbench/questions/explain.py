@@ -92,11 +92,12 @@ def explain(
     begin("other settings and allocators")
     changes = [] if kind == "full" else _changes(run, allocator, failure.event)
     return Explanation(
-        failure, kind, _leak(failure), enough["min_capacity"], enough["card"], changes
+        failure, kind, leak_of_failure(failure), enough["min_capacity"], enough["card"], changes
     )
 
 
-def _leak(failure: Failure) -> RepeatedGrowth | None:
+def leak_of_failure(failure: Failure) -> RepeatedGrowth | None:
+    """What accumulates until a request fails, if the request would fit without it."""
     leak = leak_of(failure.workload.trace, failure.event)
     if leak is None or failure.live - leak.bytes + failure.requested > failure.capacity:
         return None

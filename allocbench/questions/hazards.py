@@ -86,12 +86,17 @@ def growing(run: Runner, specs: Sequence[str], device: str) -> list[str]:
     needs = [need for spec in specs if leak and (need := run.min_capacity(spec)) is not None]
     if leak and needs:
         lines.append(sentence(leak, min(needs), run.capacity, device))
-    for spec in specs:
-        if found := growing_reserve(run.trace, spec, run.device):
-            written = _conf(in_force(spec, run.trace))
-            both = _EXPANDABLE in written and "max_split_size_mb" in written
-            lines.append(reserve_sentence(found, spec) + _STRANDS * both)
-    return lines
+    return lines + [line for spec in specs if (line := reserve_in_words(run, spec))]
+
+
+def reserve_in_words(run: Runner, spec: str) -> str:
+    """What an allocator reserves from step to step beyond the load; "" if nothing."""
+    found = growing_reserve(run.trace, spec, run.device)
+    if found is None:
+        return ""
+    written = _conf(in_force(spec, run.trace))
+    both = _EXPANDABLE in written and "max_split_size_mb" in written
+    return reserve_sentence(found, spec) + _STRANDS * both
 
 
 def _conf(spec: str) -> str:

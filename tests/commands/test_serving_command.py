@@ -88,7 +88,7 @@ def test_a_configuration_is_read_from_a_file_or_its_folder() -> None:
     [
         ("serving gpt-5", "model gpt-5: not one of llama-2-7b,"),
         ("serving text.csv", "text.csv: not JSON"),
-        ("serving llama-3-8b --card h100", "--card h100: more than one card has that name"),
+        ("serving llama-3-8b --card a100", "--card a100: more than one card has that name"),
         ("serving llama-3-8b --card nope", "--card nope: no such card"),
         ("serving llama-3-70b", "no room for the KV cache: 0.92 of 79.18 GiB"),
         ("serving llama-3-8b --max-model-len 9000", "--max-model-len 9,000: the model has 8,192"),

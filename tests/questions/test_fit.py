@@ -164,7 +164,8 @@ def test_a_card_can_be_the_device() -> None:
     assert label(device_of("card:rtx-3060,costs=h100")) == f"{card.name} (costs=h100)"
     made = allocators.make_device(device_of("card:rtx-3060,addresses=up,costs=h100"))
     assert (made.capacity, made.cost_source) == (card.free, "h100")
-    assert "they are H100 PCIe 80GB, H100 SXM 80GB" in error("fit good.csv --device card:h100")
+    assert label(device_of("h100")) == label(device_of("card:h100")) == "H100 SXM 80GB"
+    assert "they are A100 40GB, A100 80GB" in error("fit good.csv --device a100")
     assert "no such card" in error("fit good.csv --device card:nosuch")
 
 

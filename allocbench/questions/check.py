@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Does a program fit a card; if not, what helps, who holds the memory, and what is not known?
+
+The verdict follows from the same replays as those of fit, explain and recommend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Literal
+
+from allocbench.base.cards import find, label
+from allocbench.base.text import one_line
+from allocbench.questions import BUDGET, growth
+from allocbench.questions.explain import kind_of, leak_of_failure
+from allocbench.questions.failure import Failure, first_failure
+from allocbench.questions.growth import RepeatedGrowth, growing_reserve, leak_of
+from allocbench.questions.hazards import breaks, caveats, reserve_in_words
+from allocbench.questions.holding import by_kind, holders
+from allocbench.questions.recommend import EXPANDABLE, Study, study
+from allocbench.questions.switching import conf, how
+from allocbench.replays.recorded_settings import in_force
+from allocbench.replays.runner import Runner
+from allocbench.reports.advice import check as sentences
+from allocbench.reports.advice.check import Answer, Holder, Remedy, Verdict
+from allocbench.reports.advice.choosing import ROOM, kind
+from allocbench.reports.advice.recommending import LOSSES
+from allocbench.workloads import Trace
+from allocbench.workloads.formats import SNAPSHOT_INSTEAD
+
+_LONG_RUN = 100_000  # steps; slower growth is not called a leak
+_STEPS = 3  # a recording that goes on shows a program's need if it has as many steps
+_MOST_HOLDERS = 5
+
+
+def check(
+    trace: Trace,
+    device: str | None,
+    *,
+    workload: str = "",
+    where: str = "",
+    allocator: str = "caching",
+    begin: Callable[[str], None] = lambda what: None,
+) -> Answer:
+    """The answer for a trace on a device.
+
+    device: the spec of a simulated one or of a GPU; None: the smallest common card that is enough.
+    where: its name in sentences. allocator: the spec of `caching` with the user's settings, if
+    those with which the trace was recorded do not apply. begin: called with the name of each stage.
+    Raises SpecError.
+    """
+    name = workload or trace.name
+    if not trace.coverage.events:
+        return _without_events(trace, device, name)
+    begin("smallest card")
+    run = Runner(trace, device or "sim:1TiB", name)
+    if device is None:
+        card = run.card(allocator)
+        if card is None:
+            return _no_card(run, allocator)
+        run = run.on(find(card)[0].device)
+    where = where or label(run.device)
+    return _Case(run, allocator, where, begin, smallest=device is None).answer()
+
+
+def _without_events(trace: Trace, device: str | None, name: str) -> Answer:
+    """What the segments of a recording without events prove."""
+    coverage = trace.coverage
+    where = "" if device is None else label(device)
+    capacity = None if device is None else Runner(trace, device).capacity
+    verdict: Verdict = "unknown"
+    told = sentences.cannot_tell(where, coverage.sentence)
+    if capacity is not None and coverage.live > capacity:
+        verdict = "too_big"
+        told = sentences.too_big(where, coverage.live, True, capacity)
+    return Answer(
+        name,
+        where,
+        verdict,
+        told,
+        bound=True,
+        capacity=capacity,
+        when="when it was recorded",
+        holders=_holders(trace, None),
+        unknown=tuple(_instead(trace)),
+    )
+
+
+def _no_card(run: Runner, allocator: str) -> Answer:
+    need = run.min_capacity(allocator) or run.trace.max_load
+    bound = run.trace.coverage.bound
+    return Answer(
+        run.workload,
+        "",
+        "too_big",
+        sentences.no_card(need, bound),
+        need,
+        bound,
+        when="at the peak",
+        holders=_holders(run.trace, None),
+        unknown=_lacks(run.trace),
+    )
+
+
+@dataclass
+class _Case:
+    """A trace on a device.
+
+    allocator: the user's. device: the name in sentences. smallest: whether nobody named the device,
+    and it is the smallest card that is enough.
+    """
+
+    run: Runner
+    allocator: str
+    device: str
+    begin: Callable[[str], None]
+    smallest: bool
+
+    def answer(self) -> Answer:
+        trace, run = self.trace, self.run
+        self.begin("replay")
+        if run.completes(self.allocator):
+            return self._completes()
+        failure = first_failure(trace, self.allocator, run.device)
+        if failure is None:
+            return self._held()
+        return self._fails(failure)
+
+    @property
+    def trace(self) -> Trace:
+        return self.run.trace
+
+    @property
+    def need(self) -> int | None:
+        return self.run.min_capacity(self.allocator)
+
+    def _completes(self) -> Answer:
+        """Every recorded request is served."""
+        run, trace = self.run, self.trace
+        need, capacity = self.need or run.capacity, run.capacity
+        slow: tuple[str, ...] = ()
+        if leak := leak_of(trace):
+            told = growth.sentence(leak, need, capacity, self.device)
+            if leak.steps + (capacity - need) // max(1, leak.rate) <= _LONG_RUN:
+                return self._made("grows", sentences.grows(self.device, False, told))
+            slow = (told,)
+        if told := reserve_in_words(run, self.allocator):
+            remedies = self._settings(self._study(), steady=True)
+            return self._made("grows", sentences.grows(self.device, False, told), remedies)
+        if not _shown(trace):
+            told = sentences.part_fits(self.device, need, self.smallest)
+            return self._made("unknown", told)
+        remedies = ()
+        if capacity - need < ROOM * capacity and not self.smallest:
+            remedies = self._settings(self._study())
+        told = sentences.fits(self.device, need, capacity, self.smallest)
+        return self._made("fits", told, remedies, more=slow)
+
+    def _held(self) -> Answer:
+        """Every request is served, but more was reserved when the recording began."""
+        told = sentences.held(self.device, self.trace.coverage.held, self.trace.max_load)
+        return self._made("unknown", told)
+
+    def _fails(self, failure: Failure) -> Answer:
+        """A request fails with the program's own settings."""
+        run, bound = self.run, self.trace.coverage.bound
+        operator = one_line(failure.operator)
+        fails = sentences.request_fails(failure.requested, operator, failure.step)
+        leak = self._leak(failure)
+        if kind_of(failure) == "full":
+            if leak:
+                told = sentences.grows(self.device, True, growth.sentence(leak))
+                return self._made("grows", told, event=failure.event - 1)
+            told = sentences.too_big(self.device, failure.load, bound, run.capacity, fails)
+            return self._made("too_big", told, self._cards(EXPANDABLE), failure.event - 1)
+        found = self._study()
+        settings = self._settings(found)
+        remedies = settings + self._cards(settings[0].change if settings else EXPANDABLE)
+        remedies += self._allocators(found)
+        verdict: Verdict = "fits_with_setting" if settings else "fragmented"
+        say = sentences.needs_setting if settings else sentences.fragmented
+        told = say(self.device, fails, failure.load, run.capacity)
+        if leak:
+            verdict, told = "grows", sentences.grows(self.device, True, growth.sentence(leak))
+        return self._made(verdict, told, remedies, failure.event - 1)
+
+    def _leak(self, failure: Failure) -> RepeatedGrowth | None:
+        """What accumulates, if the program would fit without it."""
+        leak = leak_of_failure(failure)
+        if leak is None or kind_of(failure) == "full":
+            return leak
+        return leak if (self.need or 0) - leak.bytes <= self.run.capacity else None
+
+    def _study(self) -> Study:
+        """What `recommend` finds."""
+        self.begin("settings and allocators")
+        return study(
+            self.trace,
+            self.run.device,
+            workload=self.run.workload,
+            budget=BUDGET if find_spec("optuna") else 0,
+            label=self.device,
+            runner=self.run,
+        )
+
+    def _settings(self, found: Study, steady: bool = False) -> tuple[Remedy, ...]:
+        """The setting that `recommend` finds best. steady: only if its reserve does not grow."""
+        chosen = found.advice.setting
+        if chosen is None or kind(chosen) != "setting":
+            return ()
+        if steady and growing_reserve(self.trace, chosen, self.run.device):
+            return ()
+        return (self._remedy("setting", chosen, chosen),)
+
+    def _remedy(self, what: Literal["setting", "card"], change: str, spec: str) -> Remedy:
+        """A change with which a replay through a spec of `caching` completes."""
+        need, written = self.run.min_capacity(spec), ""
+        lines = ""
+        if spec != self.allocator:
+            written, lines = conf(spec), how(in_force(spec, self.trace))
+        return Remedy(what, change, "replay", need, setting=written, how=lines)
+
+    def _cards(self, setting: str) -> tuple[Remedy, ...]:
+        """The smallest card that is enough, and the smallest with a setting, if that is smaller."""
+        self.begin("larger cards")
+        plain = self._card(self.allocator)
+        if breaks(setting, self.trace):
+            return plain
+        with_setting = self._card(setting)
+        if with_setting and plain:
+            smaller = find(with_setting[0].change)[0].usable < find(plain[0].change)[0].usable
+            return with_setting + plain if smaller else plain
+        return plain or with_setting
+
+    def _card(self, spec: str) -> tuple[Remedy, ...]:
+        card = self.run.card(spec)
+        if card is None or find(card)[0].free <= self.run.capacity:
+            return ()
+        return (self._remedy("card", card, spec),)
+
+    def _allocators(self, found: Study) -> tuple[Remedy, ...]:
+        """The allocator that `recommend` finds best."""
+        chosen = found.advice.allocator
+        if chosen is None:
+            return ()
+        costs = LOSSES.get(kind(chosen), "")
+        need = self.run.min_capacity(chosen)
+        return (Remedy("allocator", chosen, "replay", need, how=how(chosen), costs=costs),)
+
+    def _made(
+        self,
+        verdict: Verdict,
+        told: str,
+        remedies: tuple[Remedy, ...] = (),
+        event: int | None = None,
+        more: tuple[str, ...] = (),
+    ) -> Answer:
+        trace, run = self.trace, self.run
+        checks = [line for remedy in remedies[:1] for line in _checks(remedy, trace)]
+        return Answer(
+            run.workload,
+            self.device,
+            verdict,
+            told,
+            self.need,
+            trace.coverage.bound,
+            run.capacity,
+            run.card(self.allocator),
+            remedies[: sentences.MOST_REMEDIES],
+            "at the peak" if event is None else "when the request fails",
+            _holders(trace, event),
+            (*more, *_lacks(trace), *checks),
+        )
+
+
+def _shown(trace: Trace) -> bool:
+    """Whether a trace shows enough to say that its program fits."""
+    coverage = trace.coverage
+    if not coverage.bound:
+        return True
+    missing = coverage.allocs_missing or coverage.contradiction
+    going_on = coverage.begins == "start" and coverage.ends == "open" and not missing
+    return going_on and trace.steps >= _STEPS
+
+
+def _lacks(trace: Trace) -> tuple[str, ...]:
+    """What a trace lacks, and how to record it."""
+    lacks = trace.coverage.sentence
+    if not lacks:
+        return ()
+    lines = [f"{lacks[0].upper()}{lacks[1:]}."]
+    return tuple(lines if _shown(trace) else [*lines, *_instead(trace)])
+
+
+def _instead(trace: Trace) -> list[str]:
+    """How to record what a trace lacks."""
+    coverage = trace.coverage
+    if not coverage.events or coverage.begins == "later":
+        return [f"To know more, {SNAPSHOT_INSTEAD}; max_entries=N keeps more events."]
+    if coverage.ends == "open":
+        return ["To know more, record until the program ends."]
+    return []
+
+
+def _checks(remedy: Remedy, trace: Trace) -> list[str]:
+    """What to check before a setting is used."""
+    return caveats(remedy.change, trace) if remedy.kind == "setting" else []
+
+
+def _holders(trace: Trace, event: int | None) -> tuple[Holder, ...]:
+    """What is live after an event, or at the peak, by kind and place; none if that is not known."""
+    held = holders(trace, event)
+    if not (held["kind"].any() or held["place"].any()):
+        return ()
+    rows = by_kind(held).to_dict("records")[:_MOST_HOLDERS]
+    return tuple(Holder(row["kind"], row["bytes"], tuple(row["places"])) for row in rows)

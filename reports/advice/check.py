@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The answer to "does it fit?": the verdict, what helps, who holds the memory, what is not known.
+
+Here are its parts and its sentences; `allocbench.questions.check` computes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from allocbench.base import units
+
+Verdict: TypeAlias = Literal[
+    "fits", "fits_with_setting", "fragmented", "too_big", "grows", "unknown"
+]
+Tried: TypeAlias = Literal["replay", "run"]
+
+EXIT_CODES: dict[Verdict, int] = {
+    "fits": 0,
+    "fits_with_setting": 1,
+    "fragmented": 1,
+    "too_big": 1,
+    "grows": 1,
+    "unknown": 2,
+}
+MOST_REMEDIES = 5
+RECORDED = "the GPU of the recording"
+"""The device on which the last request of a recording failed, in sentences."""
+WORDS: dict[Verdict, str] = {
+    "fits": "fits",
+    "fits_with_setting": "with a setting",
+    "fragmented": "fragmented",
+    "too_big": "too big",
+    "grows": "grows",
+    "unknown": "cannot tell",
+}
+"""Each verdict in a table."""
+
+
+@dataclass(frozen=True)
+class Remedy:
+    """One change with which the program fits, as a replay or a run showed.
+
+    kind: what changes. change: the spec of an allocator, the name of a card, or an option of the
+    program with its value. need: bytes of the smallest device that is then enough, None if that is
+    not known. setting: the value of PyTorch's variable that the change needs too, or "". how: the
+    lines to add to the shell or to the program, "" if there are none. costs: what is lost, or "".
+    """
+
+    kind: Literal["setting", "batch", "card", "allocator"]
+    change: str
+    tried: Tried
+    need: int | None = None
+    setting: str = ""
+    how: str = ""
+    costs: str = ""
+
+
+@dataclass(frozen=True)
+class Holder:
+    """Live bytes of one kind, and the places in the program with the most of them."""
+
+    kind: str
+    bytes: int
+    places: tuple[tuple[str, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The answer for one input on one device. Bytes.
+
+    device: its name in sentences, "" if no device was named and no card is large enough. sentence:
+    the verdict in one line. need: the smallest device that is enough as the program is, None if
+    that is not known. bound: whether the program may need more. capacity: what the device leaves
+    for the program. when: of what instant the holders are. card: the smallest common card that is
+    enough. unknown: sentences.
+    """
+
+    workload: str
+    device: str
+    verdict: Verdict
+    sentence: str
+    need: int | None = None
+    bound: bool = False
+    capacity: int | None = None
+    card: str | None = None
+    remedies: tuple[Remedy, ...] = ()
+    when: str = ""
+    holders: tuple[Holder, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0: fits as it is, 1: does not, 2: cannot tell."""
+        return EXIT_CODES[self.verdict]
+
+
+def exit_code(answers: Sequence[Answer]) -> int:
+    """The exit code for several answers: 0 if all fit, 1 if one does not, else 2."""
+    codes = {answer.exit_code for answer in answers}
+    return next(code for code in (1, 2, 0) if code in codes)
+
+
+def fits(device: str, need: int, capacity: int, smallest: bool) -> str:
+    """The program fits. smallest: whether the device is the smallest card, and nobody named it."""
+    which = ", the smallest card that is enough" if smallest else ""
+    return (
+        f"FITS {device}{which}: it needs {units.size(need)} of {units.size(capacity)}, with"
+        f" {units.size(capacity - need)} to spare."
+    )
+
+
+def needs_setting(device: str, fails: str, load: int, capacity: int) -> str:
+    """It fits only with a setting."""
+    return f"FITS {device} ONLY WITH A SETTING: without it, {_in_pieces(fails, load, capacity)}."
+
+
+def fragmented(device: str, fails: str, load: int, capacity: int) -> str:
+    """It fails although the load is below the capacity, and no setting is enough."""
+    return (
+        f"DOES NOT FIT {device}: fragmented. {_upper(_in_pieces(fails, load, capacity))}. No"
+        " setting that was tried is enough."
+    )
+
+
+def _in_pieces(fails: str, load: int, capacity: int) -> str:
+    return (
+        f"{fails}, although no more than {units.size(load)} of {units.size(capacity)}"
+        " are in use at once"
+    )
+
+
+def too_big(device: str, load: int, bound: bool, capacity: int, fails: str = "") -> str:
+    """The load alone exceeds the capacity."""
+    least = "at least " * bound
+    first = f"; {fails}" if fails else ""
+    return (
+        f"DOES NOT FIT {device}: too big. The program has {least}{units.size(load)} in use at once,"
+        f" and the device has {units.size(capacity)}{first}."
+    )
+
+
+def no_card(need: int, bound: bool) -> str:
+    """No common card is large enough."""
+    least = "at least " * bound
+    return f"DOES NOT FIT any card in the list: it needs {least}{units.size(need)}."
+
+
+def grows(device: str, fails: bool, how: str) -> str:
+    """It takes more from step to step. how: sentences. fails: whether the trace fails there."""
+    head = f"DOES NOT FIT {device}" if fails else f"FITS {device} ONLY AT FIRST"
+    return f"{head}: it grows. {how}"
+
+
+def cannot_tell(device: str, why: str) -> str:
+    """The recording does not show enough."""
+    on = f" whether it fits {device}" if device else ""
+    return f"CANNOT TELL{on}: {why}."
+
+
+def part_fits(device: str, need: int, smallest: bool) -> str:
+    """What was recorded fits, but it is a part of the program."""
+    if smallest:
+        return (
+            f"NEEDS AT LEAST {units.size(need)}: the smallest card that can be enough is the"
+            f" {device}, but the recording has only a part of the program."
+        )
+    why = f"what was recorded needs {units.size(need)} and would fit, but it is a part"
+    return cannot_tell(device, f"{why} of the program")
+
+
+def held(device: str, size: int, load: int) -> str:
+    """More than the device has was reserved when the recording began."""
+    return cannot_tell(
+        device,
+        f"{units.size(size)} were reserved before the recording begins, and how much of them the"
+        f" program needed is not recorded. It needs at least {units.size(load)}",
+    )
+
+
+def by_text(verdict: Verdict, failed: bool, headline: str) -> str:
+    """What a text proves. failed: whether it says that memory ran out."""
+    if verdict == "unknown":
+        return f"CANNOT TELL{' why it did not fit' * failed}: {headline}"
+    return f"DID NOT FIT: {headline}"
+
+
+def request_fails(request: int, operator: str, step: int) -> str:
+    """Where the program runs out of memory."""
+    by = f" by {operator}" if operator else ""
+    where = f" in step {step:,}" if step else ""
+    return f"a request for {units.size(request)}{by} fails{where}"
+
+
+def _upper(words: str) -> str:
+    return words[:1].upper() + words[1:]

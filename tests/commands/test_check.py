@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`allocbench check` as a user runs it: verdicts, exit codes, tables, JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from allocbench.base.cards import find
+from allocbench.workloads import ALLOC, write
+from tests.commands import error, folder, run
+from tests.traces import make
+
+__all__ = ["folder"]  # the fixture, by its import
+
+GIB = 1 << 30
+FULL = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has a total "
+    "capacity of 22.00 GiB of which 1.00 GiB is free. Process 7 has 21.00 GiB memory in use. Of "
+    "the allocated memory 20.00 GiB is allocated by PyTorch, and 512.00 MiB is reserved by PyTorch "
+    "but unallocated."
+)
+
+
+def answers(line: str, code: int) -> list[dict[str, Any]]:
+    result = run(f"check {line} --json -")
+    assert result.exit_code == code, result.output
+    found: list[dict[str, Any]] = json.loads(result.stdout)
+    return found
+
+
+@pytest.fixture(autouse=True)
+def large() -> None:
+    """A trace that needs 30 GiB."""
+    write(make([(ALLOC, 0, 30 * GIB)]), "large.csv")
+
+
+def test_one_input() -> None:
+    (answer,) = answers("large.csv --device l4", 1)
+    (l4,) = find("l4")
+    assert (answer["verdict"], answer["need"]) == ("too_big", 30 * GIB)
+    assert (answer["device"], answer["capacity"]) == ("L4 24GB", l4.free)
+    assert [remedy["kind"] for remedy in answer["remedies"]] == ["card"]
+    assert {"remedies", "holders", "unknown", "workload", "card"} <= answer.keys()
+    shown = run("check large.csv --device l4")
+    assert shown.exit_code == 1
+    assert shown.stdout.startswith("DOES NOT FIT L4 24GB: too big.")
+    assert run("check large.csv --device h100-sxm").exit_code == 0
+
+
+def test_inputs_by_cards() -> None:
+    found = answers("large.csv good.csv --device l4,h100-sxm --device sim:40GiB", 1)
+    verdicts = [(one["workload"], one["device"], one["verdict"]) for one in found]
+    assert verdicts == [
+        ("large", "L4 24GB", "too_big"),
+        ("large", "H100 SXM 80GB", "fits"),
+        ("large", "sim:40GiB", "fits"),
+        ("good", "L4 24GB", "fits"),
+        ("good", "H100 SXM 80GB", "fits"),
+        ("good", "sim:40GiB", "fits"),
+    ]
+    shown = run("check large.csv good.csv --device l4,h100-sxm")
+    large, good = shown.stdout.splitlines()[-2:]
+    assert large.split()[:4] == ["large", "too", "big", "fits"]
+    assert good.split()[:3] == ["good", "fits", "fits"]
+    assert "RTX 3070 8GB" in good
+
+
+def test_the_text_of_an_error() -> None:
+    Path("error.txt").write_text(FULL)
+    (answer,) = answers("error.txt", 1)
+    assert answer["verdict"] == "too_big"
+    # "20.00 GiB" and "4.00 GiB" are rounded, so up to 5 MiB less each
+    assert 24 * GIB - (11 << 20) < answer["need"] <= 24 * GIB
+    assert answer["remedies"] == []
+
+
+def test_a_wrong_input_is_an_error() -> None:
+    assert "no such card" in error("check good.csv --device card:l5")
+    assert "given twice" in error("check good.csv --device l4,card:l4")
+    assert "neither a file nor a workload" in error("check nothing.csv")
+
+
+@pytest.mark.parametrize("text", ["l4", "L4", "card:l4", "l4-24gb"])
+def test_the_name_of_a_card_is_a_device_everywhere(text: str) -> None:
+    result = run(f"fit good.csv --device {text} --allocators caching --time-limit 0")
+    assert result.exit_code == 0, result.output
+    (row,) = json.loads(run(f"explain large.csv --device {text} --json -").stdout)
+    assert row["capacity"] == find("l4")[0].free
+    swept = run(
+        f"sweep good.csv --devices {text} --allocators caching --time 0 -o s.jsonl --json -"
+    )
+    assert swept.exit_code == 0, swept.output
+    assert json.loads(swept.stdout)[0]["capacity"] == find("l4")[0].free

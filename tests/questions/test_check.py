@@ -1,0 +1,166 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench check: the right verdict, the same numbers as fit, and remedies that hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from allocbench.base.cards import find
+from allocbench.questions.check import check
+from allocbench.questions.recommend import study
+from allocbench.replays.capacity import STEP
+from allocbench.replays.runner import Runner
+from allocbench.reports.advice.check import Answer, exit_code
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
+from allocbench.workloads.coverage import Coverage
+from tests.traces import Event, make
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+def program(**part: Any) -> Trace:
+    """Five steps, each with 64 MiB beside weights of 128 MiB; part: of its coverage."""
+    events: list[Event] = [(ALLOC, 0, 128 * MIB)]
+    for step in range(1, 6):
+        events += [(MARK, 1, 0), (ALLOC, step, 64 * MIB), (FREE, step, 0)]
+    trace = make(events, labels=("", "step"))
+    return replace(trace, coverage=Coverage(**part))
+
+
+def growing(kept: int, steps: int = 10) -> Trace:
+    events: list[Event] = []
+    for step in range(steps):
+        events += [(MARK, 1, 0), (ALLOC, 2 * step, 64 * MIB), (ALLOC, 2 * step + 1, kept)]
+        events += [(FREE, 2 * step, 0)]
+    return make(events, labels=("", "step"))
+
+
+def in_small_pieces() -> Trace:
+    """20,000 blocks of 520 bytes, which PyTorch rounds to 1,024."""
+    return make([(ALLOC, n, 520) for n in range(20_000)])
+
+
+def test_a_program_that_fits() -> None:
+    answer = check(program(), "sim:1GiB")
+    assert (answer.verdict, answer.exit_code) == ("fits", 0)
+    assert (answer.need, answer.capacity, answer.bound) == (192 * MIB, GIB, False)
+    assert answer.remedies == () == answer.unknown
+
+
+def test_a_program_whose_load_exceeds_the_card() -> None:
+    answer = check(program(), "sim:190MiB")
+    assert (answer.verdict, answer.exit_code) == ("too_big", 1)
+    assert (answer.need, answer.capacity) == (192 * MIB, 190 * MIB)
+    assert [(one.kind, one.change) for one in answer.remedies] == [("card", answer.card)]
+    assert find(str(answer.card))[0].free > 192 * MIB
+    assert "192 MiB" in answer.sentence
+    assert "190 MiB" in answer.sentence
+
+
+def test_rounding_that_no_setting_cures() -> None:
+    trace = in_small_pieces()
+    assert trace.max_load == 10_400_000
+    answer = check(trace, "sim:16MiB")
+    assert (answer.verdict, answer.exit_code) == ("fragmented", 1)
+    assert answer.need == 20 * MIB  # 20,000 KiB in segments of 2 MiB
+    assert {one.kind for one in answer.remedies} <= {"card", "allocator"}
+    for one in answer.remedies:
+        if one.kind == "allocator":
+            assert Runner(trace, "sim:16MiB").completes(one.change)
+
+
+def test_a_setting_that_helps_is_that_of_recommend() -> None:
+    trace = catalog.load("gpt2-train")
+    answer = check(trace, "sim:8GiB")
+    assert (answer.verdict, answer.exit_code) == ("fits_with_setting", 1)
+    run = Runner(trace, "sim:8GiB")
+    assert answer.need == run.min_capacity("caching")
+    assert answer.need > 8 * GIB >= trace.max_load
+    setting, *others = answer.remedies
+    advice = study(trace, "sim:8GiB").advice
+    assert (setting.kind, setting.change, setting.tried) == ("setting", advice.setting, "replay")
+    assert run.completes(setting.change)
+    assert setting.need == run.min_capacity(setting.change)
+    assert [one.kind for one in others] == ["card", "allocator"]
+    assert others[0].change == run.card("caching") == answer.card
+    assert others[1].change == advice.allocator
+    assert run.completes(others[1].change)
+
+
+@pytest.mark.parametrize(
+    ("capacity", "kept", "verdict", "step"),
+    [
+        (600 * MIB, 64 * MIB, "grows", "in step 9"),  # 64 MiB in each, and 64 MiB of work
+        (1 * GIB, 64 * MIB, "grows", "after step 15"),  # 704 MiB in 10 steps
+        (1 * GIB, 512, "fits", "after step"),  # full after two million steps
+        (600 * MIB, 512, "fits", "after step"),
+    ],
+)
+def test_a_leak_counts_if_it_fills_the_device(
+    capacity: int, kept: int, verdict: str, step: str
+) -> None:
+    answer = check(growing(kept), f"sim:{capacity}")
+    assert answer.verdict == verdict
+    assert step in " ".join([answer.sentence, *answer.unknown])
+
+
+def test_a_leak_that_is_not_why_it_fails() -> None:
+    assert check(growing(MIB), "sim:48MiB").verdict == "too_big"
+
+
+@pytest.mark.parametrize(
+    ("part", "device", "verdict"),
+    [
+        ({"begins": "later", "ends": "open"}, "sim:1GiB", "unknown"),
+        ({"begins": "later", "ends": "open"}, "sim:128MiB", "too_big"),  # a bound proves it
+        ({"ends": "open"}, "sim:1GiB", "fits"),  # five steps are enough to see
+        ({"ends": "failure", "request": 64 * MIB}, "sim:1GiB", "unknown"),
+        ({"begins": "later", "held": 2 * GIB, "live": 128 * MIB}, "sim:1GiB", "unknown"),
+        ({"ends": "open", "allocs_missing": 1}, "sim:1GiB", "unknown"),
+        ({"events": False, "live": 128 * MIB, "held": 2 * GIB}, "sim:1GiB", "unknown"),
+        ({"events": False, "live": 128 * MIB, "held": 2 * GIB}, "sim:100MiB", "too_big"),
+    ],
+)
+def test_a_part_of_a_program_never_fits_by_mistake(
+    part: dict[str, Any], device: str, verdict: str
+) -> None:
+    answer = check(program(**part), device)
+    assert answer.verdict == verdict
+    assert answer.bound
+    assert answer.unknown
+    assert answer.exit_code == {"fits": 0, "too_big": 1, "unknown": 2}[verdict]
+
+
+def test_without_a_device_the_smallest_card_is_named() -> None:
+    answer = check(catalog.load("gpt2-train"), None)
+    assert (answer.verdict, answer.device) == ("fits", answer.card)
+    assert answer.card == Runner(catalog.load("gpt2-train"), "sim:80GiB").card("caching")
+    huge = check(make([(ALLOC, 0, 1 << 44)]), None)
+    assert (huge.verdict, huge.device, huge.need) == ("too_big", "", 1 << 44)
+
+
+def test_the_settings_of_the_user_are_the_program_as_it_is() -> None:
+    trace = catalog.load("gpt2-train")
+    answer = check(trace, "sim:8GiB", allocator="caching:expandable_segments=true")
+    need = Runner(trace, "sim:8GiB").min_capacity("caching:expandable_segments=true")
+    assert (answer.verdict, answer.need) == ("fits", need)
+
+
+def test_one_capacity_below_the_need_does_not_fit() -> None:
+    trace = catalog.load("llama3-8b-lora")
+    need = Runner(trace, "sim:80GiB").min_capacity("caching")
+    assert need is not None
+    assert check(trace, f"sim:{need}").verdict == "fits"
+    assert check(trace, f"sim:{need - STEP}").exit_code == 1
+
+
+def test_the_exit_code_of_several_answers() -> None:
+    def of(verdict: Any) -> Answer:
+        return Answer("w", "d", verdict, "")
+
+    assert exit_code([of("fits"), of("fits")]) == 0
+    assert exit_code([of("fits"), of("unknown")]) == 2
+    assert exit_code([of("unknown"), of("grows"), of("fits")]) == 1
