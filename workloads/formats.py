@@ -264,6 +264,7 @@ OTHERS = (
         f"rmm_cupy_allocator), and {_RMM}",
     ),
     Other("a text of RMM", b"", _EXPLAIN, _RMM),
+    Other("a text of TensorRT", b"", _EXPLAIN, "log what was free before: nvidia-smi"),
     Other("a text of vLLM", b"", _EXPLAIN, _SERVING),
     Other("a text of SGLang", b"", _EXPLAIN, _SERVING),
     Other("a text of llama.cpp", b"", _EXPLAIN, "log the start of the server, too"),

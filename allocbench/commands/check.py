@@ -92,7 +92,7 @@ def _answers(
             except TraceError as error:
                 if not isinstance(error.__cause__, NotATraceError):
                     raise
-                yield as_check(workload, error.__cause__.error)
+                yield as_check(workload, error.__cause__.error, device)
                 continue
             name, trace = question.only
             where = None if isinstance(question.device, Unchosen) else question.device

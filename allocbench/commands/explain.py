@@ -89,7 +89,7 @@ def run(
     except TraceError as error:
         if not isinstance(error.__cause__, NotATraceError):
             raise
-        error_answer.answer(workload, error.__cause__.error, json)
+        error_answer.answer(workload, error.__cause__.error, json, device)
         return
     tell_notes(question.notes)
     (name, trace), device = question.only, question.device

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
 
 from allocbench import allocators
 from allocbench.allocators import human_bytes, spec
-from allocbench.base.cards import Card, cards, find, label, meant
+from allocbench.base.cards import Card, cards, find, label, meant, of_device
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import KIND as NULL
@@ -112,3 +113,17 @@ def check_device(device: str) -> None:
             f"--device {device}: a capacity of {human_bytes(capacity)} is too small: a device has "
             f"at least {human_bytes(SMALLEST_DEVICE)}"
         )
+
+
+def bytes_of_card(device: str) -> int:
+    """All bytes of the card that a device stands for, also those of its CUDA context.
+
+    Raises SpecError for a device that cannot be made.
+    """
+    if found := of_device(device):
+        return found[0].usable
+    opened = allocators.make_device(re.sub(r",context=[^,]*", "", device))
+    if isinstance(opened, allocators.CudaDevice):
+        with opened:
+            return int(opened.total)
+    return opened.capacity

@@ -15,43 +15,30 @@ it holds for all values in them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Final, Literal
+from dataclasses import replace
 
-from allocbench.workloads.error_texts import Amount, ErrorText
+import numpy as np
 
-FULL: Final = "full"
-PIECES: Final = "pieces"
-ENOUGH: Final = "enough"
-SHORT: Final = "short"
-UNKNOWN: Final = "unknown"
-Kind = Literal["full", "pieces", "enough", "short", "unknown"]
+from allocbench.base.error_text import Amount, DumpedBlock, ErrorText, HeldBuffer, exact
+from allocbench.replays.address_map import in_the_way
+from allocbench.reports.advice.error_text import (
+    ENOUGH,
+    FULL,
+    PIECES,
+    SHORT,
+    UNKNOWN,
+    ErrorVerdict,
+)
+
 _LIKELY, _POSSIBLE = 4, 1.5
+_OF_HOST = "host memory"
 
 
-@dataclass(frozen=True)
-class ErrorVerdict:
-    """What the numbers of an error mean.
-
-    kind: full: the memory cannot hold the request, however it is arranged. pieces: enough is free,
-    but only together with free blocks of the allocator. enough: the card alone had enough. short:
-    the card alone has too little; what else is free is not known. unknown: the text does not say.
-    certain: whether arithmetic proves it. missing: bytes that the card lacks, for full also with
-    the allocator's free blocks. held: R, for pieces. likely: for pieces, how likely it is that
-    another arrangement of them is enough. limited: whether a limit, not the card, is reached.
-    others: in use by other processes. outside: of this process, outside of its allocator.
-    together: the sum of both, if only that is known.
-    """
-
-    kind: Kind
-    certain: bool = False
-    missing: Amount | None = None
-    held: Amount | None = None
-    likely: str = ""
-    limited: bool = False
-    others: Amount | None = None
-    outside: Amount | None = None
-    together: Amount | None = None
+def on_card(error: ErrorText, size: int) -> ErrorText:
+    """The error on a card with so many bytes, if the text does not say how many it has."""
+    if error.total is not None or error.device == _OF_HOST:
+        return error
+    return replace(error, total=exact(size))
 
 
 def verdict(error: ErrorText) -> ErrorVerdict:
@@ -64,7 +51,7 @@ def verdict(error: ErrorText) -> ErrorVerdict:
         others = _positive(total - free - process)
     if process is not None and held is not None:
         outside = _positive(process - held)
-    elif total is not None and free is not None and held is not None:
+    elif total is not None and free is not None and held is not None and error.program != "BFC":
         together = _positive(total - free - held)
     return replace(_judged(error), others=others, outside=outside, together=together)
 
@@ -75,17 +62,33 @@ def _positive(difference: Amount) -> Amount | None:
 
 
 def _judged(error: ErrorText) -> ErrorVerdict:
-    """What is known of the request."""
+    """What is known of the request, and of all that the program needs."""
+    of_all, of_request = _of_all(error), _of_request(error)
+    known = [one for one in (of_all, of_request) if one.kind != UNKNOWN]
+    return next((one for one in known if one.certain), known[0] if known else of_request)
+
+
+def _of_all(error: ErrorText) -> ErrorVerdict:
+    """Whether all that the program needs at once is more than what is left for it."""
+    needed, room = error.needed, error.available or error.total
+    if needed is None or room is None or needed.low <= room.high:
+        return ErrorVerdict(UNKNOWN)
+    proven = error.gaps is not None and (needed - error.gaps).low > room.high
+    return ErrorVerdict(FULL, proven, missing=needed - room, of_all=True)
+
+
+def _of_request(error: ErrorText) -> ErrorVerdict:
     requested = error.requested
-    if error.needed and error.available and error.needed.low > error.available.high:
-        return ErrorVerdict(FULL, certain=True, missing=error.needed - error.available)
     if not error.message or requested is None:
         return ErrorVerdict(UNKNOWN)
     free, limited = _free(error)
     most, by_limit = _most(error, free)
     if most is not None and requested.low > most.high:
-        proven = (error.least or requested.low) > most.high
-        return ErrorVerdict(FULL, proven, missing=requested - most, limited=by_limit)
+        beyond = _beyond_card(error)
+        proven = not beyond and (error.least or requested.low) > most.high
+        return ErrorVerdict(
+            FULL, proven, missing=requested - most, limited=by_limit, beyond_card=beyond
+        )
     if free is None:
         return ErrorVerdict(UNKNOWN)
     if requested.low > free.high:
@@ -116,8 +119,7 @@ def _free(error: ErrorText) -> tuple[Amount | None, bool]:
     """What the allocator could still get, and whether a limit decides it."""
     free = error.free
     if error.allowed and error.allocated and error.unallocated and error.program != "BFC":
-        left = error.allowed - error.allocated - error.unallocated
-        left = Amount(max(0, left.low), max(0, left.high))
+        left = (error.allowed - error.allocated - error.unallocated).at_least_0
         if free is None or left.high < free.low:
             return left, True
     return free, False
@@ -128,12 +130,55 @@ def _most(error: ErrorText, free: Amount | None) -> tuple[Amount | None, bool]:
 
     Each bound is above the true number, so the smallest of them counts.
     """
-    private = error.private or Amount(0, 0)
+    private = error.private or exact(0)
     bounds: list[tuple[Amount, bool]] = []
     if free is not None and error.unallocated is not None:
         bounds.append((free + error.unallocated + private, False))
     for size, is_limit in ((error.total, False), (error.allowed, True)):
         if size is not None:
             bounds.append((size - error.allocated + private if error.allocated else size, is_limit))
-    positive = [(Amount(max(0, bound.low), max(0, bound.high)), limit) for bound, limit in bounds]
+    positive = [(bound.at_least_0, limit) for bound, limit in bounds]
     return min(positive, key=lambda bound: bound[0].high) if positive else (None, False)
+
+
+def _beyond_card(error: ErrorText) -> bool:
+    """Whether the allocator holds more than the card has, and so uses memory of the host, too."""
+    if error.total is None or error.allocated is None:
+        return False
+    held = error.allocated + (error.unallocated or exact(0))
+    return held.low > error.total.high
+
+
+def blocks_in_the_way(error: ErrorText) -> tuple[list[DumpedBlock], bool]:
+    """The blocks of a dump in the cheapest place for the request, and whether it is one stretch.
+
+    Empty without a dump, and where a free block is large enough.
+    """
+    if not error.segments or error.requested is None:
+        return [], True
+    segments = sorted(error.segments, key=lambda segment: segment.address)
+    blocks = [block for segment in segments for block in segment.blocks if block.allocated]
+    begins = np.array([block.address for block in blocks], np.int64)
+    ends = begins + np.array([block.size for block in blocks], np.int64)
+    areas = [(segment.address, segment.address + segment.size) for segment in segments]
+    room = error.free.low if error.free else 0
+    pins, place = in_the_way(areas, begins, ends, error.requested.low, room)
+    return [blocks[n] for n in pins.tolist()], place == "stretch"
+
+
+def by_operator(error: ErrorText) -> list[HeldBuffer]:
+    """What holds the memory: the buffers that the text lists, or the operators of its dump.
+
+    The largest first. Empty if the text names none.
+    """
+    if error.buffers:
+        return list(error.buffers)
+    held = dict[str, int]()
+    for segment in error.segments:
+        for block in segment.blocks:
+            if block.allocated:
+                held[block.operator] = held.get(block.operator, 0) + block.size
+    if not any(held):
+        return []
+    rows = [HeldBuffer(exact(size), name) for name, size in held.items()]
+    return sorted(rows, key=lambda row: row.size.low, reverse=True)

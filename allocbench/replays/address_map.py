@@ -6,7 +6,7 @@ Derived from what a replay keeps: the place of every block and every call to the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,7 +141,7 @@ def _failure(
     areas = _areas({name: column[now] for name, column in held.items()})
     begins, ends = address[alive], address[alive] + size[alive]
     reserved, allocated = int(held["size"][now].sum()), int(size[alive].sum())
-    pins, place = _in_the_way(areas, begins, ends, requested, capacity - reserved)
+    pins, place = in_the_way(areas, begins, ends, requested, capacity - reserved)
     facts = {
         "event": event,
         "requested": requested,
@@ -170,7 +170,7 @@ def _areas(held: dict[str, Ints]) -> list[tuple[int, int]]:
     return areas
 
 
-def _largest_gap(areas: list[tuple[int, int]], begins: Ints, ends: Ints) -> int:
+def _largest_gap(areas: Sequence[tuple[int, int]], begins: Ints, ends: Ints) -> int:
     longest = 0
     for begin, end in areas:
         inside = slice(np.searchsorted(begins, begin), np.searchsorted(begins, end))
@@ -179,10 +179,13 @@ def _largest_gap(areas: list[tuple[int, int]], begins: Ints, ends: Ints) -> int:
     return longest
 
 
-def _in_the_way(
-    areas: list[tuple[int, int]], begins: Ints, ends: Ints, requested: int, room: int
+def in_the_way(
+    areas: Sequence[tuple[int, int]], begins: Ints, ends: Ints, requested: int, room: int
 ) -> tuple[Ints, str]:
     """The blocks with the fewest bytes whose removal lets the request fit, and where.
+
+    areas: begin and end of each, in order of address, like the blocks. room: bytes that the device
+    still has.
 
     Either the blocks in one stretch of an area that is long enough, or those of one area that would
     have to be returned to the device; if no single area is enough, those of the emptiest areas.

@@ -24,9 +24,9 @@ import pyarrow.parquet as pq
 from allocbench import allocators
 from allocbench.allocators import spec
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
-from allocbench.commands.error_answer import sentences
 from allocbench.questions import model_plan
 from allocbench.questions.error_text import verdict
+from allocbench.reports.advice.error_text import sentences
 from allocbench.reports.output import ResultError
 from allocbench.reports.rows import bundle, results
 from allocbench.workloads import (
@@ -146,7 +146,7 @@ def error_text(data: bytes) -> None:
     error = error_texts.parse(data.decode(errors="replace"))
     if error is not None:
         found = verdict(error)
-        assert all("\n" not in line for line in sentences(error, found))
+        assert all("\n" not in line for line in sentences(error, found, ""))
         assert found.missing is None or found.missing.high >= 0
 
 

@@ -12,7 +12,8 @@ import random
 
 import pytest
 
-from allocbench.questions.error_text import ENOUGH, FULL, PIECES, SHORT, UNKNOWN, verdict
+from allocbench.questions.error_text import verdict
+from allocbench.reports.advice.error_text import ENOUGH, FULL, PIECES, SHORT, UNKNOWN
 from allocbench.workloads.error_texts import Amount, ErrorText, parse
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -163,12 +164,20 @@ BFC = """W tsl/framework/bfc_allocator.cc:485] Allocator (GPU_0_bfc) ran out of 
 I tsl/framework/bfc_allocator.cc:1075] Next region of size {region}
 I tsl/framework/bfc_allocator.cc:1095] InUse at 7f0000000000 of size 536870912 next 2
 I tsl/framework/bfc_allocator.cc:1095] Free  at 7f0020000000 of size {free} next 3
-I tsl/framework/bfc_allocator.cc:1095] InUse at 7f0050000000 of size {used} next 18446744073709551615
+I tsl/framework/bfc_allocator.cc:1095] InUse at {third:x} of size {used} next 18446744073709551615
 I tsl/framework/bfc_allocator.cc:1110] Stats:
 Limit:                {limit}
 InUse:                {in_use}
 MaxInUse:             {in_use}
 """
+
+
+def dump(region: int, free: int, used: int, limit: int, in_use: int) -> str:
+    """The text of a request for 1 GiB, with three blocks: 512 MiB in use, `free`, `used`."""
+    third = 0x7F0020000000 + free
+    return BFC.format(region=region, free=free, used=used, limit=limit, in_use=in_use, third=third)
+
+
 LLAMA = """llama_model_load_from_file_impl: using device CUDA0 (NVIDIA GeForce RTX 4090) - {free} MiB free
 load_tensors:        CUDA0 model buffer size =  4403.49 MiB
 llama_kv_cache:      CUDA0 KV buffer size =  1024.00 MiB
@@ -194,25 +203,67 @@ OTHERS = {
     "TPU": (
         "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm."
         " Used 20.15G of 15.48G hbm. Exceeded hbm capacity by 4.66G.",
+        *(FULL, False),
+    ),
+    "TPU with the gaps of its plan": (
+        "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.15G of 15.48G hbm. Program"
+        " hbm requirement 20.15G: HLO temp 19.95G (99.1% utilization: Unpadded (18.4G) Padded (18.4G),"
+        " 0.9% fragmentation (185.33M))",
         *(FULL, True),
     ),
+    "TPU within the gaps of its plan": (
+        "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 15.60G of 15.48G hbm. HLO temp"
+        " 15.50G (98.0% utilization, 2.0% fragmentation (300.00M))",
+        *(FULL, False),
+    ),
+    "TPU without a place": (
+        "RESOURCE_EXHAUSTED: Attempting to reserve 3.95G at the bottom of memory. That was not possible."
+        " There are 1.92G free, 0B reserved, and 1.92G reservable.",
+        *(FULL, True),
+    ),
+    "TPU in pieces": (
+        "RESOURCE_EXHAUSTED: Attempting to reserve 3.95G at the bottom of memory. That was not possible."
+        " There are 4.50G free, 0B reserved, and 1.92G reservable.",
+        *(PIECES, True),
+    ),
     "BFC full": (
-        BFC.format(region=2 * GIB, free=GIB // 2, used=GIB, limit=2 * GIB, in_use=3 * GIB // 2),
+        dump(region=2 * GIB, free=GIB // 2, used=GIB, limit=2 * GIB, in_use=3 * GIB // 2),
         *(FULL, True),
     ),
     "BFC in pieces": (
-        BFC.format(
-            region=3 * GIB, free=GIB - 256, used=3 * GIB // 2 + 256, limit=3 * GIB, in_use=2 * GIB
+        dump(
+            region=3 * GIB,
+            free=GIB - 256,
+            used=3 * GIB // 2 + 256,
+            limit=3 * GIB + 512,
+            in_use=2 * GIB + 256,
         ),
         *(PIECES, True),
     ),
     "BFC with a part of its dump": (
-        BFC.format(region=6 * GIB, free=GIB // 2, used=GIB, limit=6 * GIB, in_use=3 * GIB // 2),
+        dump(region=6 * GIB, free=GIB // 2, used=GIB, limit=6 * GIB, in_use=3 * GIB // 2),
         *(PIECES, False),
     ),
     "BFC below its limit": (
-        BFC.format(region=2 * GIB, free=GIB // 2, used=GIB, limit=9 * GIB, in_use=3 * GIB // 2),
+        dump(region=2 * GIB, free=GIB // 2, used=GIB, limit=9 * GIB, in_use=3 * GIB // 2),
         *(ENOUGH, True),
+    ),
+    "BFC that goes on": (
+        "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.55GiB with freed_by_count=0. The"
+        " caller indicates that this is not a failure, but this may mean that there could be"
+        " performance gains if more memory were available.",
+        *(UNKNOWN, False),
+    ),
+    "BFC of old": (
+        "Ran out of memory trying to allocate 1.00GiB. See logs for memory state.\n"
+        "I bfc_allocator.cc:665] Chunk at 0xb03140000 of size 536870912\n"
+        "I bfc_allocator.cc:665] Free  at 0xb23140000 of size 805306368\n"
+        "I bfc_allocator.cc:680] Stats:\nLimit: 1342177280\nInUse: 536870912\n",
+        *(FULL, True),
+    ),
+    "BFC without a limit": (
+        dump(region=2 * GIB, free=GIB // 2, used=GIB, limit=0, in_use=3 * GIB // 2),
+        *(UNKNOWN, False),
     ),
     "a tensor of TensorFlow": (
         "OOM when allocating tensor with shape[64,1024] and type float on"
@@ -239,7 +290,18 @@ OTHERS = {
         " Maximum pool size exceeded",
         *(UNKNOWN, False),
     ),
+    "TensorRT": (
+        "[W] Requested amount of GPU memory (8589934592 bytes) could not be allocated. There may not be"
+        " enough free memory for allocation to succeed.",
+        *(UNKNOWN, False),
+    ),
     "vLLM": (VLLM.format("3.47"), FULL, True),
+    "vLLM, to the last digit": (VLLM.format("16.00"), UNKNOWN, False),
+    "vLLM counts tokens": (
+        "ValueError: The model's max seq len (30000) is larger than the maximum number of tokens that"
+        " can be stored in KV cache (3984).",
+        *(UNKNOWN, False),
+    ),
     "vLLM at its start": (
         "ValueError: Free memory on device (10.21/23.64 GiB) on startup is less than desired GPU memory"
         " utilization (0.9, 21.28 GiB). Decrease GPU memory utilization",
@@ -257,6 +319,21 @@ OTHERS = {
     ),
     "llama.cpp, full": (LLAMA.format(free=7000), FULL, True),
     "llama.cpp": (LLAMA.format(free=8000), UNKNOWN, False),
+    "llama.cpp replaces its compute buffer": (
+        LLAMA.format(free=7800).replace(
+            "ggml_b", "llama_context: CUDA0 compute buffer size = 500.00 MiB\nggml_b"
+        ),
+        *(UNKNOWN, False),
+    ),
+    "llama.cpp makes another context": (
+        LLAMA.format(free=7000).replace("ggml_b", "llama_context: n_ctx = 4096\nggml_b"),
+        *(UNKNOWN, False),
+    ),
+    "Ollama": (
+        "Error: model requires more system memory (48.6 GiB) than is available (31.2 GiB)",
+        *(FULL, True),
+    ),
+    "ComfyUI": ("torch.OutOfMemoryError: Allocation on device\nGot an OOM", UNKNOWN, False),
 }
 
 

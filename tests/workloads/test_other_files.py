@@ -98,7 +98,11 @@ def test_a_text_is_explained_and_otherwise_named(name: str) -> None:
     assert found is not None
     assert f"log: is a text of {found.program}: `allocbench explain` says" in error("fit log")
     shown = output("explain log")
-    assert f"what the text of {found.program} says" in shown or "certain" in shown
+    assert (
+        f"what the text of {found.program} says" in shown
+        or "certain" in shown
+        or "goes on" in shown
+    )
     assert " ".join(text_of(found.program).instead.split()) in " ".join(shown.split())
     assert ("certain" in shown.lower()) or not texts.OTHERS[name][2]
 
@@ -111,8 +115,8 @@ def test_an_error_at_the_end_of_a_long_log() -> None:
 
 def test_a_text_sends_nothing_to_the_terminal_and_the_page() -> None:
     Path("log").write_bytes(
-        b"\x1b]0;title\x07\x1b[31mRuntimeError: CUDA out of memory. Tried to allocate 3.00 GiB"
-        b" <script>\x1b[2J (GPU 0; 10.00 GiB total capacity; 9.00 GiB already allocated; 1.00 MiB"
+        b"\x1b]0;title\x07<script>\x1b[31mRuntimeError: CUDA out of memory. Tried to allocate"
+        b" 3.00 GiB\x1b[2J (GPU 0; 10.00 GiB total capacity; 9.00 GiB already allocated; 1.00 MiB"
         b" free; 9.10 GiB reserved in total by PyTorch)\x9b5n\xff"
     )
     done = run("explain log")

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the text of an out-of-memory error says, as numbers.
+
+The text may be a whole log with tracebacks; of several errors, the last one that says what was free
+counts. Lines may begin with the marks of a quotation, times, ranks or names of processes, and a
+message may be a string of JSON. Programs round the numbers that they print, so each is a range. The
+wordings are those of PyTorch 0.4 to 2.15 (CUDA, ROCm, XPU, MPS and Ascend), of its
+`memory_summary()`, JAX and XLA, TensorFlow's BFC allocator, ONNX Runtime's arena, CuPy, RMM,
+TensorRT, vLLM, SGLang, llama.cpp and Ollama.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from allocbench.base.error_text import Amount, ErrorText
+from allocbench.workloads.error_texts import arrays, bfc, pytorch, servers, xla
+from allocbench.workloads.error_texts.amounts import Found
+
+__all__ = ["Amount", "ErrorText", "parse"]
+
+_ESCAPES = re.compile(r"(?:\x1b|\\u001b)\[[0-9;?]{0,12}[a-zA-Z]|\[[0-9;]{1,12}m")
+_LINES_IN_JSON, _QUOTES_IN_JSON = re.compile(r"\\+[nrt]"), re.compile(r'\\+(?=")')
+_BEGIN_OF_LINE = re.compile(
+    r"""^[ \t]*(?:(?:
+      >                                                     # a quotation
+      | [\w.-]{1,60}[ ]{0,20}\|(?=[ ])                      # docker compose
+      | \[(?:default|rank|Rank[ ])?\d{1,5}\]:?              # ranks
+      | (?:rank|Rank[ ])?\d{1,5}:(?=[ ]|$)
+      | \[\d{1,5},\d{1,5}\]<\w{3,6}>:                       # Open MPI
+      | \([\w ]{0,60}pid=\d+[^)\n]{0,60}\)                 # Ray, vLLM
+      | \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]{0,12}       # Kubernetes
+        (?:Z|[+-]\d\d:?\d\d)?(?:[ ]std(?:out|err)[ ][FP])?(?=[ ])
+      | \w{3}[ ]+\d{1,2}[ ]\d\d:\d\d:\d\d[ ]\S{1,60}[ ]\S{1,60}\[\d+\]:  # the journal
+    )[ \t]*)+""",
+    re.VERBOSE | re.MULTILINE,
+)
+
+
+def parse(text: str) -> ErrorText | None:
+    """The last error in a text, or the last report of memory in use; None if it has neither."""
+    plain = " ".join(_BEGIN_OF_LINE.sub("", _ESCAPES.sub("", text)).split())
+    if "\\" in plain:
+        plain = " ".join(_LINES_IN_JSON.sub(" ", _QUOTES_IN_JSON.sub("", plain)).split())
+    plain += " " * text[-1:].isspace()  # a number at the end of a text may be cut
+    found = [item for reader in _READERS for item in reader(plain)]
+    errors = [item for item in found if item[1].message]
+    if errors:
+        last = max(errors, key=_substance)[1]
+        return replace(last, errors=sum(one.program == last.program for _, one in errors))
+    return max(found, key=_substance)[1] if found else None
+
+
+def _substance(found: tuple[int, ErrorText]) -> tuple[int, int]:
+    """The order of errors: one that says what was free counts most, then the last one."""
+    position, error = found
+    room = error.free or error.total or error.allowed or error.needed
+    return (2 if room else 1 if error.requested or error.parts else 0), position
+
+
+_READERS: Sequence[Callable[[str], Found]] = (
+    pytorch.driver,
+    pytorch.out_of_memory,
+    pytorch.mps,
+    pytorch.pool_of_driver,
+    pytorch.summary,
+    xla.xla,
+    bfc.bfc,
+    bfc.tensor,
+    bfc.onnx,
+    arrays.cupy,
+    arrays.rmm,
+    arrays.tensorrt,
+    servers.vllm,
+    servers.sglang,
+    servers.llama,
+    servers.ollama,
+)

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sizes in texts: what programs print, and the range of bytes that it stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
+
+from allocbench.base.error_text import Amount, ErrorText
+
+MIB = 1 << 20
+_MOST_LETTERS = 20_000
+"""Of a message, from its first words on."""
+_UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
+_AMOUNT = r"([0-9][0-9,]{0,24}(?:\.[0-9]{1,9})?) ?(bytes?|[KMGTPE]?i?B|[KMGT])\b"
+
+Found = Iterator[tuple[int, ErrorText]]
+"""Each error of one program: where it begins, and what it says."""
+
+
+def amount(number: str, unit: str) -> Amount:
+    """The range of a printed number: half a unit of its last digit to both sides."""
+    scale = Decimal(_scale(unit))
+    value = Decimal(number.replace(",", ""))
+    places = -int(value.as_tuple().exponent)
+    if scale == 1:
+        return Amount(int(value), int(value))
+    half = Decimal(1).scaleb(-places) / 2
+    low, high = (value - half) * scale, (value + half) * scale
+    return Amount(
+        max(0, int(low.to_integral_value(ROUND_CEILING))),
+        int(high.to_integral_value(ROUND_FLOOR)),
+    )
+
+
+def floor(number: str, unit: str) -> Amount:
+    """The range of a whole number that was rounded down."""
+    scale = _scale(unit)
+    return Amount(int(number) * scale, (int(number) + 1) * scale - 1)
+
+
+def twice_rounded(number: str, unit: str) -> Amount:
+    """The range of a number of XLA and TensorFlow.
+
+    They round down to the unit below, and then like other programs.
+    """
+    scale = _scale(unit)
+    printed = amount(number, unit)
+    return Amount(printed.low, printed.high + (scale // 1024 if scale > 1024 else 0))
+
+
+def _scale(unit: str) -> int:
+    """Programs write GB and mean GiB."""
+    letter = unit[0].lower()
+    return int(1024 ** _UNITS[letter if letter in _UNITS else ""])
+
+
+def find(pattern: str, text: str) -> Amount | None:
+    """The first amount in a text where AMOUNT stands in a pattern."""
+    match = compiled(pattern).search(text)
+    return amount(match[1], match[2]) if match else None
+
+
+def each(pattern: str, text: str) -> Iterator[re.Match[str]]:
+    """Each match of a pattern; AMOUNT in it has two groups, the number and its unit."""
+    return compiled(pattern).finditer(text)
+
+
+def compiled(pattern: str) -> re.Pattern[str]:
+    """A pattern in which AMOUNT stands for a size."""
+    return re.compile(pattern.replace("AMOUNT", _AMOUNT))
+
+
+def messages(
+    pattern: str, text: str, most: int = _MOST_LETTERS
+) -> Iterator[tuple[re.Match[str], str]]:
+    """Each match, with the text from there to the next one."""
+    matches = list(each(pattern, text))
+    ends = [match.start() for match in matches[1:]] + [len(text)]
+    for match, end in zip(matches, ends, strict=False):
+        yield match, text[match.start() : min(end, match.start() + most)]

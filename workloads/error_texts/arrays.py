@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of CuPy, RMM and TensorRT."""
+
+from __future__ import annotations
+
+from allocbench.base.error_text import ErrorText
+from allocbench.workloads.error_texts.amounts import Found, amount, compiled, each, messages
+
+
+def cupy(text: str) -> Found:
+    """CuPy's pool."""
+    pattern = (
+        r"Out of memory allocating ([0-9,]{1,25}) bytes(?: \(allocated so far: ([0-9,]{1,25}) bytes"
+        r"(?:, limit set to: ([0-9,]{1,25}) bytes)?\))?"
+    )
+    for match in each(pattern, text):
+        if text.startswith("RESOURCE_EXHAUSTED: ", max(0, match.start() - 20)):
+            continue
+        numbers = [number if number and number[0].isdigit() else None for number in match.groups()]
+        requested, held, limit = (amount(one, "B") if one else None for one in numbers)
+        parts = [("held by the pool, with free blocks", held)] if held else []
+        yield (
+            match.start(),
+            ErrorText("CuPy", requested=requested, allowed=limit, parts=parts),
+        )
+
+
+def rmm(text: str) -> Found:
+    """RMM's pools, and its calls of the driver."""
+    pattern = r"[Mm]aximum pool size exceeded(?: \(failed to allocate AMOUNT\))?"
+    for match, message in messages(pattern, text):
+        sizes = compiled("current/max/try size = AMOUNT, AMOUNT, AMOUNT").search(message)
+        yield (
+            match.start(),
+            ErrorText(
+                "RMM",
+                requested=amount(match[1], match[2]) if match[1] else None,
+                allowed=amount(sizes[3], sizes[4]) if sizes else None,
+                parts=[("held by the pool", amount(sizes[1], sizes[2]))] if sizes else [],
+            ),
+        )
+    failed = r"out_of_memory: (?:CUDA|RMM) (?:error|failure) (?:\(failed to allocate AMOUNT\) )?at"
+    for match in each(failed, text):
+        requested = amount(match[1], match[2]) if match[1] else None
+        yield match.start(), ErrorText("RMM", requested=requested)
+
+
+def tensorrt(text: str) -> Found:
+    """TensorRT, which has no pool of its own."""
+    patterns = (
+        r"Requested amount of (?:GPU )?memory \((\d{1,19}) bytes\) could not be allocated",
+        r"user allocator error allocating (\d{1,19})-byte buffer",
+        r"(?:OutOf|out of )Memory \(Requested size was (\d{1,19}) bytes",
+    )
+    for pattern in patterns:
+        for match in each(pattern, text):
+            yield match.start(), ErrorText("TensorRT", requested=amount(match[1], "B"))

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of PyTorch, in the words of all of its versions and devices."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from allocbench.base.error_text import Amount, ErrorText
+from allocbench.workloads.error_texts.amounts import (
+    MIB,
+    Found,
+    amount,
+    compiled,
+    each,
+    floor,
+)
+
+_HINT = re.compile(r"try setting (?:\w+=)?(\w+)")
+_MOST_TO_HINT = 400  # letters
+_ROUNDED_UP = re.compile(r"roundup_power2_divisions|large_segment_size_mb")
+"""Settings with which a segment may be far larger than the request for it."""
+
+
+class _Clauses:
+    """The clauses of a message, which follow each other; foreign text between them ends it."""
+
+    def __init__(self, text: str, at: int) -> None:
+        self.text, self.at = text, at
+
+    def take(self, pattern: str) -> re.Match[str] | None:
+        """The next clause, if it is this one."""
+        match = compiled(r"[ .;,]{0,3}" + pattern).match(self.text, self.at)
+        if match:
+            self.at = match.end()
+        return match
+
+    def size(self, pattern: str) -> Amount | None:
+        """The only amount of the next clause, if it is this one."""
+        match = self.take(pattern)
+        return amount(match[1], match[2]) if match else None
+
+
+def out_of_memory(text: str) -> Found:
+    """OutOfMemoryError of CUDA, ROCm, XPU, Ascend and other devices."""
+    rounded_up = _ROUNDED_UP.search(text) is not None
+    for match in each(r"out of memory\. Tried to allocate AMOUNT", text):
+        clauses = _Clauses(text, match.end())
+        requested = amount(match[1], match[2])
+        error = ErrorText(
+            "PyTorch", requested=requested, least=1 if rounded_up else _least(requested)
+        )
+        if begin := clauses.take(r"\((\w+ \d+)"):
+            error = _in_brackets(replace(error, device=begin[1]), clauses)
+        else:
+            error = _in_sentences(error, clauses)
+        hint = _HINT.search(text, clauses.at, clauses.at + _MOST_TO_HINT)
+        yield match.start(), replace(error, hint=hint[1] if hint else "")
+
+
+def _in_brackets(error: ErrorText, clauses: _Clauses) -> ErrorText:
+    """Up to 2.0, and Ascend: (GPU 0; 10.00 GiB total capacity; ...)."""
+    total = clauses.size("AMOUNT total capacity")
+    allocated = clauses.size("AMOUNT already allocated")
+    clauses.take("AMOUNT current active")
+    free = clauses.size(r"AMOUNT free(?=[;)])")
+    allowed = clauses.size("AMOUNT allowed")
+    unallocated = clauses.size(r"AMOUNT cached\)")
+    reserved = clauses.size("AMOUNT reserved in total by PyTorch")
+    if reserved and allocated:
+        unallocated = (reserved - allocated).at_least_0
+    return replace(
+        error,
+        total=total,
+        allocated=allocated,
+        free=free,
+        allowed=allowed,
+        unallocated=unallocated,
+    )
+
+
+def _in_sentences(error: ErrorText, clauses: _Clauses) -> ErrorText:
+    """Since 2.1, and XPU: GPU 0 has a total capacity of 10.00 GiB of which ..."""
+    # PyTorch 2.2 prints the number of the device as a character
+    begin = clauses.take(r"(\w{2,5}(?: \d+)?)[\x00-\x20]{0,3}has a total capaci?ty of AMOUNT")
+    if begin is None:
+        return error
+    total = amount(begin[2], begin[3])
+    free = clauses.size("of which AMOUNT is free")
+    process = allowed = None
+    others = []
+    while True:
+        if used := clauses.take(r"Process (\d+) has AMOUNT memory in use"):
+            others.append((used[1], amount(used[2], used[3])))
+        elif size := clauses.size(
+            r"(?:Including non-PyTorch memory, )?this process has AMOUNT memory in use"
+        ):
+            process = size
+        elif size := clauses.size("AMOUNT allowed"):
+            allowed = size
+        else:
+            break
+    allocated = clauses.size("Of the allocated memory AMOUNT is allocated by PyTorch")
+    private = clauses.size(r"with AMOUNT allocated in private pools(?: \([^)]{0,40}\))?")
+    unallocated = clauses.size("and AMOUNT is reserved by PyTorch but unallocated")
+    # What is free in private pools counts as allocated: without the clauses on them, that is open.
+    complete = unallocated is not None
+    return replace(
+        error,
+        device=begin[1],
+        total=total,
+        free=free,
+        allowed=allowed,
+        # NVML reports nonsense for processes in some containers
+        process=None if process and process.low > total.high else process,
+        others=[(number, used) for number, used in others if used.low <= total.high],
+        allocated=allocated if complete else None,
+        private=private if complete else None,
+        unallocated=unallocated,
+    )
+
+
+def _least(segment: Amount) -> int:
+    """The smallest request for which PyTorch takes a segment.
+
+    It takes 2 MiB for requests up to 1 MiB, 20 MiB for those below 10 MiB, and otherwise the next
+    multiple of 2 MiB.
+    """
+    if segment.low <= 2 * MIB:
+        return 1
+    return max(1, segment.low - 2 * MIB + 1) if segment.low > 20 * MIB else MIB + 1
+
+
+def mps(text: str) -> Found:
+    """PyTorch on Apple's GPUs."""
+    pattern = (
+        r"MPS backend out of memory \(MPS allocated: AMOUNT, other allocations: AMOUNT,"
+        r" max allowed: (?:AMOUNT|unlimited|other)\)\. Tried to allocate AMOUNT"
+    )
+    for match in each(pattern, text):
+        parts = [
+            ("held by PyTorch", amount(match[1], match[2])),
+            ("other allocations", amount(match[3], match[4])),
+        ]
+        yield (
+            match.start(),
+            ErrorText(
+                "PyTorch",
+                requested=amount(match[7], match[8]),
+                allowed=amount(match[5], match[6]) if match[5] else None,
+                parts=parts,
+                device="MPS",
+            ),
+        )
+
+
+def pool_of_driver(text: str) -> Found:
+    """PyTorch with backend:cudaMallocAsync, as ComfyUI starts it, which may show no numbers."""
+    numbers = compiled(
+        r" (\d+) would exceed allowed memory\. \(out of memory\) Currently allocated : AMOUNT"
+        r" Requested : AMOUNT Device limit : AMOUNT Free \(according to CUDA\): AMOUNT"
+    )
+    for begin in each(r"Allocation on device\b", text):
+        error = ErrorText("PyTorch")
+        if match := numbers.match(text, begin.end()):
+            allocated, requested, total, free = (
+                amount(match[n], match[n + 1]) for n in (2, 4, 6, 8)
+            )
+            error = replace(
+                error,
+                requested=requested,
+                free=free,
+                total=total,
+                allocated=allocated,
+                device=f"GPU {match[1]}",
+            )
+        yield begin.start(), error
+
+
+def summary(text: str) -> Found:
+    """`torch.cuda.memory_summary()`, which rounds down."""
+    row = r"\| ?{} ?\| *(\d+) ([KMGTP]?i?B) ?\| *(\d+) ([KMGTP]?i?B)"
+    begins = list(each(r"PyTorch CUDA memory summary, device ID (\d+)", text))
+    for match, end in zip(begins, [*(one.start() for one in begins[1:]), None], strict=False):
+        table = text[match.start() : end][:20_000]
+        rows = {}
+        for name in ("Allocated memory", "GPU reserved memory", "Non-releasable memory"):
+            if cells := re.search(row.format(name), table):
+                rows[name] = floor(cells[1], cells[2]), floor(cells[3], cells[4])
+        allocated, reserved = rows.get("Allocated memory"), rows.get("GPU reserved memory")
+        if allocated is None or reserved is None:
+            continue
+        parts = [("allocated at the peak", allocated[1]), ("reserved at the peak", reserved[1])]
+        if pieces := rows.get("Non-releasable memory"):
+            parts.append(("free in segments that are partly allocated", pieces[0]))
+        yield (
+            match.start(),
+            ErrorText(
+                "PyTorch",
+                message=False,
+                allocated=allocated[0],
+                unallocated=(reserved[0] - allocated[0]).at_least_0,
+                parts=parts,
+                device=f"GPU {match[1]}",
+            ),
+        )
+
+
+_DRIVER = (
+    *("CUDA error: out of memory", "CUDA driver error: out of memory", "HIP error: out of memory"),
+    *("CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation", "hipErrorOutOfMemory"),
+    *(r"cuda runtime error \(2\) ?: out of memory", "UR_RESULT_ERROR_OUT_OF_"),
+    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
+)
+
+
+def driver(text: str) -> Found:
+    """Errors that name no number: of the driver, and of libraries that ask it themselves."""
+    for words in _DRIVER:
+        for match in each(words, text):
+            yield match.start(), ErrorText("the driver")

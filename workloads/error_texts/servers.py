@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of servers of language models: vLLM, SGLang, llama.cpp and Ollama."""
+
+from __future__ import annotations
+
+import re
+
+from allocbench.base.error_text import Amount, ErrorText, exact
+from allocbench.workloads.error_texts.amounts import Found, amount, each, find, floor
+
+
+def vllm(text: str) -> Found:
+    """vLLM: its cache, and what is free at the start."""
+    lines = (
+        ("weights", r"Model loading took AMOUNT"),
+        ("weights", r"Loading model weights took AMOUNT"),
+        ("available for the KV cache", r"Available KV cache memory: AMOUNT"),
+    )
+    parts = [(name, found) for name, line in lines if (found := find(line, text))]
+    if parts:
+        start = max(0, text.find("Available KV cache memory:"))
+        yield start, ErrorText("vLLM", message=False, parts=parts)
+    needed = (
+        r"\(?AMOUNT KV cache is needed, which is larger than the available KV cache memory"
+        r" \(AMOUNT\)"
+    )
+    for match in each(needed, text) if "KV cache is needed" in text else ():
+        needs, available = amount(match[1], match[2]), amount(match[3], match[4])
+        yield match.start(), ErrorText("vLLM", needed=needs, available=available, parts=parts)
+    for words in (
+        "No available memory for the cache blocks",
+        "is larger than the maximum number of tokens that can be stored in KV cache",
+    ):
+        for match in each(words, text):
+            yield match.start(), ErrorText("vLLM", parts=parts)
+    free = (
+        r"Free memory on device (?:\S+ )?\(([0-9.]{1,12})/([0-9.]{1,12}) GiB\) on startup is less"
+        r" than desired GPU memory utilization \(([0-9.]{1,12}), ([0-9.]{1,12}) GiB\)"
+    )
+    for match in each(free, text):
+        if not all(re.fullmatch(r"\d+(\.\d+)?", number) for number in match.groups()):
+            continue
+        available, total, needs = (amount(match[n], "GiB") for n in (1, 2, 4))
+        yield (
+            match.start(),
+            ErrorText("vLLM", needed=needs, available=available, total=total, parts=parts),
+        )
+
+
+def sglang(text: str) -> Found:
+    """SGLang: its weights, and what they leave."""
+    lines = (
+        ("weights", r"Load weight end\..{0,200}?mem usage=AMOUNT"),
+        ("free after the weights", r"Load weight end\..{0,200}?avail mem=AMOUNT"),
+    )
+    parts = [(name, found) for name, line in lines if (found := find(line, text))]
+    if parts:
+        yield 0, ErrorText("SGLang", message=False, parts=parts)
+    for words in (
+        r"Not enough memory\. Please try to increase --mem-fraction-static",
+        r"out of memory\. Try to lower your batch size",
+    ):
+        for match in each(words, text):
+            yield match.start(), ErrorText("SGLang", parts=parts)
+
+
+def llama(text: str) -> Found:
+    """llama.cpp and what is built on it: the buffers of each card, and the one that failed."""
+    failed = r"allocating AMOUNT on device (\d{1,4}): \w+ failed: out of memory"
+    for match in each(failed, text):
+        before = text[text.rfind("loaded meta data", 0, match.start()) + 1 : match.start()]
+        device = f"CUDA{match[3]}"
+        parts, requested = _buffers(before, device), amount(match[1], match[2])
+        free = re.search(rf"using device {device} .{{0,200}}? - (\d{{1,12}}) (MiB) free", before)
+        # Lines before the free bytes belong to another model.
+        alone = free is not None and len(parts) == len(_buffers(before[free.end() :], device))
+        yield (
+            match.start(),
+            ErrorText(
+                "llama.cpp",
+                requested=requested,
+                needed=sum((size for _, size in _kept(before, device)), requested),
+                available=floor(free[1], free[2]) if free and alone else None,
+                parts=parts,
+                device=device,
+            ),
+        )
+    for match in each(r"ggml_vulkan: Device memory allocation of size (\d{1,19}) failed", text):
+        yield match.start(), ErrorText("llama.cpp", requested=exact(int(match[1])), device="Vulkan")
+    if parts := _buffers(text, "CUDA0"):
+        yield 0, ErrorText("llama.cpp", message=False, parts=parts, device="CUDA0")
+
+
+def _buffers(text: str, device: str) -> list[tuple[str, Amount]]:
+    """The buffers of a card, each kind as it was last listed."""
+    kinds = r"((?:(?:model|KV|compute|output|RS) )?buffer) size *= *AMOUNT"
+    return list(
+        {match[1]: amount(match[2], match[3]) for match in each(rf"{device} {kinds}", text)}.items()
+    )
+
+
+def _kept(text: str, device: str) -> list[tuple[str, Amount]]:
+    """The buffers that a card certainly holds: the weights, and the cache of the last context.
+
+    Another context may take the place of one that is gone, and another compute buffer that of a
+    smaller one.
+    """
+    context = max(text.rfind("n_ctx "), text.rfind("n_ctx="), 0)
+    weights = [one for one in _buffers(text, device) if one[0] in ("buffer", "model buffer")]
+    return weights + [one for one in _buffers(text[context:], device) if one[0] == "KV buffer"]
+
+
+def ollama(text: str) -> Found:
+    """Ollama, where a model needs more memory of the host than there is."""
+    pattern = r"model requires more system memory \(AMOUNT\) than is available \(AMOUNT\)"
+    for match in each(pattern, text):
+        needs, available = amount(match[1], match[2]), amount(match[3], match[4])
+        yield (
+            match.start(),
+            ErrorText("llama.cpp", needed=needs, available=available, device="host memory"),
+        )

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The texts of XLA and JAX on GPUs and TPUs: failed requests, and programs that are too large."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from allocbench.base.error_text import Amount, ErrorText, HeldBuffer, exact
+from allocbench.workloads.error_texts.amounts import Found, compiled, each, messages, twice_rounded
+
+_PARTS = (
+    *("parameter allocation", "constant allocation", "maybe_live_out allocation"),
+    *("preallocated temp allocation", "total allocation", "total fragmentation"),
+)
+_TPU_PARTS = "reserved", "heap allocations", "program", "arguments"
+_MOST_LETTERS = 200_000  # of a message with its list of buffers
+_MOST_NAME = 400  # letters
+_BUFFER = r"(?:Buffer \d+:|\d+\.) Size: AMOUNT((?:(?! Size: AMOUNT| Buffer \d+:| ={9}).){1,3000})"
+
+
+def xla(text: str) -> Found:
+    """Each error of XLA, with the buffers that it lists."""
+    yield from _too_large(text)
+    yield from _reservations(text)
+    pattern = r"RESOURCE_EXHAUSTED: Out of memory (?:while trying to allocate|allocating) AMOUNT"
+    for match, message in messages(pattern, text, _MOST_LETTERS):
+        listed = [(name, _find(rf"\b{name}: AMOUNT", message)) for name in _PARTS]
+        parts = [(name, size) for name, size in listed if size is not None]
+        yield (
+            match.start(),
+            ErrorText(
+                "XLA",
+                requested=twice_rounded(match[1], match[2]),
+                needed=dict(parts).get("total allocation"),
+                gaps=None,  # buffers may also be in host memory
+                parts=parts,
+                buffers=_buffers(message),
+            ),
+        )
+
+
+def _too_large(text: str) -> Found:
+    """TPUs: a program whose plan exceeds the memory, which may have gaps."""
+    pattern = r"Ran out of memory in memory space (\w+)\.? Used AMOUNT of AMOUNT"
+    for match, message in messages(pattern, text, _MOST_LETTERS):
+        gaps = re.search(r"% fragmentation \(([0-9.]{1,12}) ?([KMGT]?i?B?)\)", message)
+        parts = [(name, _find(rf" {name} AMOUNT", message[:1500])) for name in _TPU_PARTS]
+        yield (
+            match.start(),
+            ErrorText(
+                "XLA",
+                needed=twice_rounded(match[2], match[3]),
+                available=twice_rounded(match[4], match[5]),
+                gaps=_gaps(gaps),
+                parts=[(name, size) for name, size in parts if size is not None],
+                device=match[1],
+                buffers=_buffers(message),
+            ),
+        )
+
+
+def _gaps(match: re.Match[str] | None) -> Amount | None:
+    if match is None or not re.fullmatch(r"\d+(\.\d+)?", match[1]):
+        return None
+    return twice_rounded(match[1], match[2] or "B")
+
+
+def _reservations(text: str) -> Found:
+    """TPUs: a program for which no place is left."""
+    pattern = (
+        r"Attempting to (?:reserve|allocate) AMOUNT(?: at the bottom of memory)?\. That was not"
+        r" possible\. There are AMOUNT free(?:, AMOUNT reserved,? and AMOUNT reservable)?"
+    )
+    for match in each(pattern, text):
+        hole = match[7] and twice_rounded(match[7], match[8])
+        yield (
+            match.start(),
+            ErrorText(
+                "XLA",
+                requested=twice_rounded(match[1], match[2]),
+                free=exact(0),
+                unallocated=twice_rounded(match[3], match[4]),
+                largest_free=hole or None,
+                device="hbm",
+            ),
+        )
+
+
+def _find(pattern: str, text: str) -> Amount | None:
+    match = compiled(pattern).search(text)
+    return twice_rounded(match[1], match[2]) if match else None
+
+
+def _buffers(message: str) -> Sequence[HeldBuffer]:
+    """The largest buffers of a program, as XLA lists them."""
+    found = []
+    for match in each(_BUFFER, message):
+        name = re.search(r'op_name="([^"]*)', match[3]) or re.search(
+            r"(?:XLA [Ll]abel|Entry Parameter Subshape): (\S+)", match[3]
+        )
+        shape = re.search(r"Shape: (\S+)", match[3])
+        file = re.search(r'source_file="([^"]*)"(?: source_line=(\d{1,9}))?', match[3])
+        words = [one[1][:_MOST_NAME] for one in (name, shape) if one]
+        line = "" if file is None else ":".join(filter(None, file.groups()))
+        found.append(HeldBuffer(twice_rounded(match[1], match[2]), " ".join(words), line))
+    return sorted(found, key=lambda one: one.size.middle, reverse=True)
