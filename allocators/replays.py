@@ -171,7 +171,10 @@ def _arrays(part: EventArrays) -> _core.PartArrays:
     import numpy as np
 
     pool = np.empty(0, np.uint16) if part.pool is None else part.pool
-    return _core.PartArrays(part.op, part.block, part.size, part.stream, pool, part.id)
+    # Block numbers are indices in C++, so nobody may change them after they were checked.
+    op = part.op.copy() if part.op.flags.writeable else part.op
+    block = part.block.copy() if part.block.flags.writeable else part.block
+    return _core.PartArrays(op, block, part.size, part.stream, pool, part.id)
 
 
 def _changes(changes: Iterable[Change], events: int) -> list[_core.Change]:

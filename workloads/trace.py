@@ -190,10 +190,15 @@ class Trace(EventArrays):
         return replace(self, block=block, labels=tuple(places), **columns)
 
     def validate(self) -> None:
-        """Raise TraceError for the first broken rule, with the event (from 0) and the rule."""
+        """Raise TraceError for the first broken rule, with the event (from 0) and the rule.
+
+        The arrays of a valid trace are read-only from then on.
+        """
         if broken := self.first_broken():
             where = "" if broken.event is None else f"event {broken.event}: "
             raise TraceError(f"{where}{broken.rule}")
+        for array in self.columns().values():
+            array.flags.writeable = False
 
     def first_broken(self) -> Broken | None:
         """The rule broken by the earliest invalid event, or None for a valid trace."""

@@ -166,7 +166,9 @@ void bind_allocators(nb::module_& m) {
       [](std::vector<NameAndOptions> const& pairs, Device& device) {
         std::vector<Layer> layers;
         for (auto const& [name, options] : pairs) layers.push_back({name, options});
-        return make(std::move(layers), device);
+        auto allocator = make(layers, device);
+        allocator->hold_at_fork();
+        return allocator;
       },
       "layers"_a, "device"_a, nb::keep_alive<0, 2>(),
       "Creates an allocator. `layers`: (name, options) of the wrappers, outermost first, and of "

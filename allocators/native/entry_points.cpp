@@ -2,14 +2,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // They are C functions, because these libraries take function addresses. A failed request of
-// PyTorch throws an exception, which PyTorch passes on to the program. CuPy does not expect
-// exceptions: it gets a null address, and `last_failure` gives the reason.
+// PyTorch throws an exception, which PyTorch passes on to the program. Other callers do not expect
+// exceptions: they get a null address, and `last_failure` gives the reason.
 #include "entry_points.hpp"
 
 #include <atomic>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
+#include <type_traits>
 
 #include "core/text.hpp"
 #include "torch_errors.hpp"
@@ -26,6 +27,20 @@ Address request(Program* program, Size size, int device, void* stream, std::stri
   return program->on(device).allocate(size, stream, failure);
 }
 
+// Makes a call of PyTorch, which handles its exceptions. For any other caller, the text of an
+// exception is kept for `last_failure` and printed, and the result is empty.
+template <class Call>
+std::invoke_result_t<Call> for_torch(Call call) {
+  try {
+    return call();
+  } catch (std::exception const& error) {
+    if (torch_is_loaded()) throw;
+    failure_of_this_thread = error.what();
+    std::fprintf(stderr, "allocbench: %s\n", error.what());
+    return std::invoke_result_t<Call>();
+  }
+}
+
 // Reports an invalid free on standard error instead of throwing, because destructors may call it.
 void free_block(Program* program, void* block, int device) noexcept {
   ProgramMemory* const memory = program == nullptr ? nullptr : program->find(device);
@@ -36,8 +51,8 @@ void free_block(Program* program, void* block, int device) noexcept {
 }
 
 template <class Call>
-void for_each_memory(Call call) noexcept {
-  if (Program* const program = torch_program) program->for_each(call);
+void for_each_memory(Call call) {
+  if (Program* const program = torch_program) for_torch([&] { program->for_each(call); });
 }
 
 ProgramMemory* torch_memory(int device) {
@@ -61,10 +76,13 @@ using namespace allocbench;
 
 ENTRY void* allocbench_torch_alloc(std::ptrdiff_t size, int device, void* stream) {
   if (size <= 0) return nullptr;
-  std::string failure;
-  Address const address = request(torch_program, static_cast<Size>(size), device, stream, failure);
-  if (address == 0) throw_to_torch(failure);
-  return reinterpret_cast<void*>(address);
+  return for_torch([&] {
+    std::string failure;
+    Address const address =
+        request(torch_program, static_cast<Size>(size), device, stream, failure);
+    if (address == 0) throw_to_torch(failure);
+    return reinterpret_cast<void*>(address);
+  });
 }
 
 ENTRY void allocbench_torch_free(void* block, std::ptrdiff_t, int device, void*) {
@@ -77,8 +95,13 @@ ENTRY void allocbench_torch_reset() {
 
 ENTRY void allocbench_torch_memory_fraction(double fraction, int device) {
   if (torch_program == nullptr) return;
-  ProgramMemory& memory = torch_program.load()->on(device);
-  memory.limit(static_cast<Size>(fraction * static_cast<double>(memory.device().total())));
+  for_torch([&] {
+    if (!(fraction >= 0 && fraction <= 1))
+      throw std::invalid_argument("a memory fraction of " + std::to_string(fraction) +
+                                  " must be from 0 to 1");
+    ProgramMemory& memory = torch_program.load()->on(device);
+    memory.limit(static_cast<Size>(fraction * static_cast<double>(memory.device().total())));
+  });
 }
 
 ENTRY void allocbench_torch_record_stream(void* block, void* stream) {
@@ -97,8 +120,8 @@ ENTRY void* allocbench_torch_base(void* block, std::size_t* size) {
 
 ENTRY void allocbench_torch_begin_pool(int device, ProgramMemory::GraphPool pool,
                                        ProgramMemory::Captured captured) {
-  if (torch_program != nullptr)
-    torch_program.load()->on(device).begin_capture(pool, std::move(captured));
+  if (torch_program == nullptr) return;
+  for_torch([&] { torch_program.load()->on(device).begin_capture(pool, std::move(captured)); });
 }
 
 ENTRY void allocbench_torch_end_pool(int device, ProgramMemory::GraphPool pool) {

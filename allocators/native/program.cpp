@@ -61,10 +61,11 @@ Program& Program::start(std::vector<Layer> layers, std::optional<Size> limit, bo
 ProgramMemory& Program::on(int ordinal) {
   if (ordinal < 0 || ordinal >= kMostDevices)
     throw SpecError("there is no CUDA device " + std::to_string(ordinal));
+  if (ProgramMemory* const memory = find(ordinal)) return *memory;
   std::scoped_lock const guard(mutex_);
   auto& memory = memory_[static_cast<std::size_t>(ordinal)];
-  if (!memory) {
-    memory = std::make_unique<ProgramMemory>(layers_, ordinal, limit_, poison_);
+  if (memory == nullptr) {
+    memory = new ProgramMemory(layers_, ordinal, limit_, poison_);
     close_at_exit();
   }
   return *memory;
@@ -72,8 +73,7 @@ ProgramMemory& Program::on(int ordinal) {
 
 ProgramMemory* Program::find(int ordinal) const {
   if (ordinal < 0 || ordinal >= kMostDevices) return nullptr;
-  std::scoped_lock const guard(mutex_);
-  return memory_[static_cast<std::size_t>(ordinal)].get();
+  return memory_[static_cast<std::size_t>(ordinal)];
 }
 
 void Program::for_each(std::function<void(ProgramMemory&)> const& call) const {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -39,8 +40,8 @@ class Program {
   std::vector<Layer> layers_;
   std::optional<Size> limit_;
   bool poison_;
-  mutable std::mutex mutex_;
-  std::array<std::unique_ptr<ProgramMemory>, kMostDevices> memory_;
+  std::mutex mutex_;  // of those who create a memory
+  std::array<std::atomic<ProgramMemory*>, kMostDevices> memory_ = {};
 };
 
 }  // namespace allocbench

@@ -162,6 +162,7 @@ class ProgramMemory {
   CudaDevice device_;
   std::unique_ptr<Allocator> allocator_;
   mutable std::mutex mutex_;
+  HeldAtFork const at_fork_{mutex_};
   std::unordered_map<Address, Live> live_;
   Graphs graphs_;
   std::vector<Capture> captures_;

@@ -60,6 +60,8 @@ bool construct(void* self, std::string const& text) {
 
 }  // namespace
 
+bool torch_is_loaded() { return find(kType) != nullptr; }
+
 void throw_to_torch(std::string const& message) {
   std::string const text = "CUDA out of memory. " + message;
   auto* const type = static_cast<std::type_info*>(find(kType));

@@ -11,4 +11,7 @@ namespace allocbench {
 // begins with "CUDA out of memory", because programs search for these words.
 [[noreturn]] void throw_to_torch(std::string const& message);
 
+// Whether this process has loaded PyTorch. No other caller expects exceptions of a C function.
+bool torch_is_loaded();
+
 }  // namespace allocbench

@@ -14,6 +14,7 @@ import pytest
 from allocbench import allocators
 from allocbench.allocators import _core
 from allocbench.allocators.programs import Program
+from tests import null_driver
 from tests.conftest import MIB, START
 from tests.null_driver import CAPACITY, Driver
 
@@ -91,6 +92,44 @@ def test_an_invalid_free_prints_a_line_on_standard_error(
     assert capfd.readouterr().err == (
         "allocbench: free of 0x1234 on cuda:0, which is not an allocated block\n"
     )
+
+
+def test_a_caller_that_is_not_pytorch_gets_an_error_and_no_exception(start: START) -> None:
+    """An exception through its frames would end the process, so this is a process of its own."""
+    done = null_driver.python(
+        """
+import ctypes
+from allocbench.allocators import _core
+from allocbench.allocators.programs import Program
+
+alloc = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int, ctypes.c_void_p)(
+    _core.entry_point("allocbench_torch_alloc"))
+fraction = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)(
+    _core.entry_point("allocbench_torch_memory_fraction"))
+print(alloc(1000, 0, None), _core.last_failure())
+program = Program("naive")
+_core.serve_torch(program._core)
+print(alloc(1 << 50, 0, None), _core.last_failure().split(";")[0])
+print(alloc(1000, 99, None), _core.last_failure())
+for share in (float("nan"), -0.5, 1.5):
+    fraction(share, 0)
+    print(_core.last_failure())
+fraction(0.5, 99)
+assert program.on().device.capacity == program.on().device.total
+assert alloc(1000, 0, None)
+"""
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "None no allocator has been selected",
+        "None CUDA out of memory. naive: out of memory: asked for 1024.00 TiB "
+        "(1125899906842624 bytes)",
+        "None there is no CUDA device 99",
+        "a memory fraction of nan must be from 0 to 1",
+        "a memory fraction of -0.500000 must be from 0 to 1",
+        "a memory fraction of 1.500000 must be from 0 to 1",
+    ]
+    assert len(done.stderr.splitlines()) >= len(done.stdout.splitlines())
 
 
 def test_a_fraction_of_the_gpu_is_a_limit(start: START) -> None:

@@ -39,6 +39,35 @@ for name in sys.argv[1:]:
     print(name)
 """
 
+BUSY = """
+import os, sys, threading, time
+from allocbench import allocators
+
+name, forks = sys.argv[1], int(sys.argv[2])
+allocator = allocators.make("check:of=" + name, allocators.SimulatedDevice("64MiB"))
+ended = threading.Event()
+
+def work():
+    while not ended.is_set():
+        for size in (100, 5 << 20, 700):
+            allocator.deallocate(allocator.allocate(size))
+
+threads = [threading.Thread(target=work) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for _ in range(forks):
+    if (child := os.fork()) == 0:
+        allocator.deallocate(allocator.allocate(1000))
+        allocator.check()
+        os._exit(0)
+    while os.waitpid(child, os.WNOHANG) == (0, 0):
+        time.sleep(0.001)
+ended.set()
+for thread in threads:
+    thread.join()
+assert allocator.stats().requested == 0
+"""
+
 LIVE = """
 import sys
 from allocbench import allocators
@@ -60,6 +89,13 @@ def test_a_forked_child_has_a_copy_of_its_own() -> None:
     done = subprocess.run(line, capture_output=True, text=True)
     assert (done.stderr, done.returncode) == ("", 0)
     assert done.stdout.split() == allocators.names()
+
+
+@pytest.mark.parametrize("name", ["caching", "per_stream:of=bfc"])
+def test_a_child_that_is_forked_while_threads_allocate_has_a_whole_copy(name: str) -> None:
+    line = [sys.executable, "-c", BUSY, name, "150"]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=120)
+    assert (done.stderr, done.returncode) == ("", 0)
 
 
 def test_a_process_may_end_with_live_blocks() -> None:

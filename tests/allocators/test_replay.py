@@ -14,6 +14,7 @@ import pytest
 
 from allocbench import allocators
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace
+from tests import random_events
 from tests.allocators.test_conformance import in_steps
 from tests.conftest import GIB, MIB, Case
 from tests.traces import Event, held_at_start
@@ -314,6 +315,26 @@ def test_each_alloc_and_each_free_is_timed(case: Case) -> None:
     assert (free >= 0).all()
     assert 0 < alloc.sum(dtype=float) + free.sum(dtype=float) <= elapsed
     assert 0 < timer <= elapsed
+
+
+@pytest.mark.parametrize("validated", [True, False])
+def test_a_trace_cannot_change_while_it_is_replayed(validated: bool) -> None:
+    """Block numbers are indices in C++, and an index out of range ended the process."""
+    trace = random_events.events(300)
+    if not validated:
+        trace = Trace(trace.op.copy(), trace.block.copy(), trace.size.copy(), trace.stream.copy())
+    allocator = allocators.make("check:of=tlsf", allocators.SimulatedDevice("1GiB"))
+
+    def write(*_: object) -> None:
+        trace.block[:] = 2**32 - 1
+
+    if validated:
+        with pytest.raises(ValueError, match="read-only"):
+            allocators.time_calls(trace, allocator, write)
+    else:
+        allocators.time_calls(trace, allocator, write)
+    assert allocator.stats().requested == 0
+    allocator.check()
 
 
 def test_completes_is_true_if_every_request_succeeds() -> None:

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -91,6 +92,8 @@ class Allocator {
   std::string summary() const;  // what this strategy adds to an out-of-memory message
   std::string describe_failure(Size requested) const;  // the out-of-memory message
   Device& device() const { return device_; }
+  // From now on, a process forks between two calls of this allocator, which nothing encloses.
+  void hold_at_fork() { at_fork_.emplace(lock_); }
   virtual StrategyInfo const& info() const = 0;
 
  protected:
@@ -192,6 +195,7 @@ class Allocator {
   Device& device_;
   Allocator* outer_ = nullptr;
   mutable Lock lock_;
+  std::optional<HeldAtFork> at_fork_;
   Stats stats_;
   PrivatePools private_pools_;
   std::function<std::unique_ptr<Allocator>()> make_instance_;

@@ -3,14 +3,19 @@
 #include "core/lock.hpp"
 
 #include <linux/membarrier.h>
+#include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
+#include <mutex>
+#include <set>
 #include <system_error>
 #include <thread>
+#include <utility>
+#include <vector>
 
 namespace allocbench {
 namespace {
@@ -53,11 +58,55 @@ class Pauses {
   int pauses_ = 0;
 };
 
+// The locks that a fork takes. Never destroyed: allocators may outlive static objects.
+struct Forks {
+  std::mutex mutex;
+  std::set<HeldAtFork const*> all;
+  std::vector<HeldAtFork const*> held;  // by the thread that forks
+
+  static Forks& instance() {
+    static auto* const forks = [] {
+      pthread_atfork(&before, &after, &after);
+      return new Forks;
+    }();
+    return *forks;
+  }
+  static void before() {
+    Forks& forks = instance();
+    forks.mutex.lock();
+    for (HeldAtFork const* one : forks.all) {
+      try {
+        one->lock();
+        forks.held.push_back(one);
+      } catch (std::system_error const&) {  // of membarrier: its copy may be in use for ever
+      }
+    }
+  }
+  static void after() {
+    Forks& forks = instance();
+    for (HeldAtFork const* one : std::exchange(forks.held, {})) one->unlock();
+    forks.mutex.unlock();
+  }
+};
+
 // The numbers of living threads, one bit for each. A thread gives its number back when it ends; the
 // next one that takes it also gets what the first one owned.
 constinit std::atomic<std::uint64_t> numbers = 0;
 
 }  // namespace
+
+HeldAtFork::HeldAtFork(std::function<void()> locking, std::function<void()> unlocking)
+    : lock(std::move(locking)), unlock(std::move(unlocking)) {
+  Forks& forks = Forks::instance();
+  std::scoped_lock const guard(forks.mutex);
+  forks.all.insert(this);
+}
+
+HeldAtFork::~HeldAtFork() {
+  Forks& forks = Forks::instance();
+  std::scoped_lock const guard(forks.mutex);
+  forks.all.erase(this);
+}
 
 Lock::ThreadNumber Lock::take_number() {
   static thread_local constinit bool ended = false;

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 
 namespace allocbench {
 
@@ -101,6 +102,23 @@ class Lock {
   std::uint64_t streak_ = 0;  // calls of `last_` in a row
   std::uint64_t needed_ = kFirstStreak;
   Clock::time_point turn_ends_ = kNoTurn;
+};
+
+// A fork of the process waits until the lock is free, so that the child has a whole copy of what it
+// protects. No thread may fork, or make or destroy a HeldAtFork, while it holds the lock, or wait
+// for another lock of this kind.
+class HeldAtFork {
+ public:
+  template <class L>
+  explicit HeldAtFork(L& lock) : HeldAtFork([&lock] { lock.lock(); }, [&lock] { lock.unlock(); }) {}
+  HeldAtFork(HeldAtFork const&) = delete;
+  HeldAtFork& operator=(HeldAtFork const&) = delete;
+  ~HeldAtFork();
+
+  std::function<void()> const lock, unlock;
+
+ private:
+  HeldAtFork(std::function<void()> lock, std::function<void()> unlock);
 };
 
 }  // namespace allocbench

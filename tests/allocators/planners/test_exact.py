@@ -34,6 +34,19 @@ def test_exact_matches_brute_force(blocks: list[Block], alignment: int) -> None:
     assert result.height == lowest_height(blocks, alignment)
 
 
+def test_small_plans_that_are_called_optimal_are_the_lowest() -> None:
+    """With an alignment, a block that spans all others cannot be put at the bottom in general."""
+    rounded = 0
+    for seed in range(600):
+        rng = random.Random(seed)
+        alignment = rng.choice((2, 4, 8))
+        blocks = _random(rng, rng.randint(3, 6), instants=4, longest=5, largest=2 * alignment + 1)
+        result = plan(blocks, "exact", alignment, time_limit=3600)
+        assert (result.optimal, result.height) == (True, lowest_height(blocks, alignment)), blocks
+        rounded += result.height > result.max_load
+    assert rounded > 300  # in most of them, the alignment costs something
+
+
 def test_proofs_agree_with_a_search_of_all_offsets() -> None:
     above_load = 0
     for seed in range(100):
