@@ -197,10 +197,11 @@ def _case(workload: Workload, device: str) -> tuple[Trace, str]:
     elif isinstance(workload, str):
         with program.asked(settings):
             trace = load(workload)
-    else:
-        if not isinstance(workload, ProgramWorkload):
-            workload = functions.program_of(workload, settings)
+    elif isinstance(workload, ProgramWorkload):
         trace = program.load(workload)
+    else:
+        with functions.program_of(workload, settings) as called:
+            trace = program.load(called)
     return trace, failed_on(simulated, {trace.name: trace})
 
 

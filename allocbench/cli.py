@@ -8,7 +8,6 @@ imports what it needs when it runs, so help and version appear quickly.
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from collections.abc import Sequence
 from inspect import cleandoc
@@ -19,7 +18,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from allocbench.base.text import one_line
+from allocbench.base.text import command_text, one_line
 from allocbench.commands import COMMANDS, EXAMPLES
 from allocbench.output import stdout
 
@@ -63,7 +62,7 @@ class Group(_QuickGroup):
     def main(self, args: Sequence[str] | None = None, *rest: Any, **extra: Any) -> NoReturn:
         """Run a command and exit with its code."""
         command_line = sys.argv[1:] if args is None else [*args]
-        extra |= {"standalone_mode": False, "obj": shlex.join(["allocbench", *command_line])}
+        extra |= {"standalone_mode": False, "obj": command_text(["allocbench", *command_line])}
         stdout.open_closed()
         stdout.accept_any_text()
         try:

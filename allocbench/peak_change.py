@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import shlex
 import sys
 from collections.abc import Sequence
 
 from allocbench.base import units
+from allocbench.base.text import command_text
 from allocbench.errors import USER_ERRORS
 from allocbench.programs.program import DEFAULT_DEVICE, STEPS, ProgramSettings, ProgramWorkload
 from allocbench.questions import peaks
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (*USER_ERRORS, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return _WRONG
-    print(markdown(shlex.join(command), before, after))
+    print(markdown(command_text(command), before, after))
     return 0
 
 

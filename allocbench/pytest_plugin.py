@@ -10,6 +10,7 @@ in `peaks.json` next to the test by `pytest --update-peaks`.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,7 +103,19 @@ def _program(item: pytest.Function, card: str | None) -> ProgramWorkload:
     from allocbench.testing import settings_for
 
     config = item.config
-    command = [sys.executable, "-m", "pytest", "-q", "-o", "addopts=", "-p", "no:cacheprovider"]
+    # The current folder is on the path there if it is on the path here.
+    safe = () if {"", os.getcwd()} & {*sys.path} else ("-P",)
+    command = [
+        sys.executable,
+        *safe,
+        "-m",
+        "pytest",
+        "-q",
+        "-o",
+        "addopts=",
+        "-p",
+        "no:cacheprovider",
+    ]
     own = config.pluginmanager.get_plugin(__name__)
     if own is not None:  # it was named with -p, and is not installed
         command += ["-p", __name__]

@@ -72,8 +72,8 @@ class limit_peak:  # noqa: N801
                 return function(*args, **kwargs)
 
             call.__qualname__ = function.__qualname__
-            workload = functions.program_of(call, settings_for(self._card))
-            peak, trace = peaks.run(workload)
+            with functions.program_of(call, settings_for(self._card)) as workload:
+                peak, trace = peaks.run(workload)
             if complaint := peaks.above_limit(peak, trace, self._limit):
                 raise PeakError(complaint)
             return None

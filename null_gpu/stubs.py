@@ -54,6 +54,10 @@ def make(torch: TorchBuild, core: Path, into: Path) -> None:
             (partial / files[soname]).write_bytes(data)
         (partial / "libcuda.so").symlink_to(DRIVER)  # what compilers link with
         (partial / ABOUT).write_text(json.dumps(about, indent=1))
+        for file in (ABOUT, *files.values()):
+            (partial / file).chmod(
+                0o644
+            )  # whatever the umask is: programs refuse what others can write
         try:
             partial.rename(into)
         except OSError:  # another process was faster

@@ -12,26 +12,31 @@ import ctypes
 import datetime
 import json
 import os
-import shlex
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from allocbench.base import children
 from allocbench.base.children import Ended
 from allocbench.base.errors import UserError
 from allocbench.base.hooks import hook_variables
+from allocbench.base.text import command_text, without_secrets
 from allocbench.workloads.files import read
 from allocbench.workloads.trace import Trace
 
 _HOOK = Path(__file__).with_name("recording_hook.py")
 _MODULES = Path(__file__).with_name("module_hook.py")
+_OPENED = Path(__file__).with_name("opened_files_hook.py")
 STACKS = {"none": "", "lines": "python", "operators": "all"}
 """Label of allocs -> the stacks that PyTorch must keep for it."""
+
+
+Opened: TypeAlias = tuple[str, tuple[int, int, int] | None]
+"""A file and its status."""
 
 
 class RecordError(UserError):
@@ -51,14 +56,17 @@ class Recorded:
     """The exit code of a command, as in a shell, and its traces by name.
 
     The name of a trace is "" if it is the only one, otherwise for example "rank0-gpu1".
-    files: those of the Python modules that the recorded processes imported. signal: the SIGTERM or
-    SIGHUP that this process got meanwhile and passed on, or None.
+    files: the interpreters and libraries of the recorded processes. opened: the files that the
+    Python processes of the command read, imported ones included, with size, time of the last change
+    of the content, and time of the last change of anything (ns) at that moment; None: it did not
+    exist. signal: the SIGTERM or SIGHUP that this process got meanwhile and passed on, or None.
     """
 
     code: int
     traces: Mapping[str, Trace]
     complaints: Sequence[str]
     files: frozenset[str] = frozenset()
+    opened: Sequence[Opened] = ()
     signal: int | None = None
 
 
@@ -120,15 +128,16 @@ def record(
                 for snapshot in Path(folder).glob("*.pickle"):
                     shutil.move(snapshot, keep)
         files = _files(Path(folder))
-        return Recorded(ended.code, traces, complaints, files, ended.signal)
+        opened = _opened(Path(folder))
+        return Recorded(ended.code, traces, complaints, files, opened, ended.signal)
 
 
 def _hooks(environment: Mapping[str, str], stacks: str) -> dict[str, str]:
     """The variables for the hooks; modules are visible in the stacks only."""
-    variables = hook_variables(_HOOK, environment)
-    return (
-        variables | hook_variables(_MODULES, {**environment, **variables}) if stacks else variables
-    )
+    added = dict[str, str]()
+    for hook in (_OPENED, _HOOK, *((_MODULES,) if stacks else ())):
+        added |= hook_variables(hook, {**environment, **added})
+    return added
 
 
 def _run(
@@ -141,9 +150,14 @@ def _run(
 
 
 def _files(folder: Path) -> frozenset[str]:
-    """The files of the modules that the processes of all snapshots imported."""
+    """The interpreters and the libraries of the processes of all snapshots."""
     descriptions = (json.loads(path.read_text()) for path in sorted(folder.glob("*.json")))
     return frozenset(file for about in descriptions for file in about["files"])
+
+
+def _opened(folder: Path) -> list[Opened]:
+    lines = [line for path in folder.glob("*.opened") for line in path.read_text().splitlines()]
+    return [(path, status and tuple(status)) for path, status in map(json.loads, lines)]
 
 
 def program_name(command: Sequence[str]) -> str:
@@ -178,7 +192,11 @@ def _with_provenance(
     trace: Trace, about: Mapping[str, Any], device: str, command: Sequence[str]
 ) -> Trace:
     provenance = trace.provenance
-    extra = {**provenance.extra, "process": about["command"], "features": about["features"]}
+    extra = {
+        **provenance.extra,
+        "process": without_secrets(about["command"]),
+        "features": about["features"],
+    }
     if about["rank"]:
         extra |= {"rank": about["rank"], "world": about["world"]}
     coverage = trace.coverage
@@ -191,7 +209,7 @@ def _with_provenance(
             provenance,
             name="",
             kind="recorded",
-            source=shlex.join(command),
+            source=command_text(command),
             torch=about["torch"],
             device=device,
             date=datetime.date.today().isoformat(),

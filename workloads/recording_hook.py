@@ -114,7 +114,7 @@ class HistoryRecorder:
                 "world": os.environ.get("WORLD_SIZE", ""),
                 "torch": torch.__version__,
                 "devices": {device: torch.cuda.get_device_name(device) for device in used},
-                "files": _imported(),
+                "files": [sys.executable, *_mapped()],
                 "features": _features(),
                 "operators": _overloads(torch),
             }
@@ -297,10 +297,11 @@ def _overloads(torch: Any) -> dict[str, str]:
     }
 
 
-def _imported() -> list[str]:
-    """The files of all modules that this process has imported."""
-    files = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
-    return sorted({os.path.abspath(file) for file in files if file})
+def _mapped() -> list[str]:
+    """The shared libraries that this process has loaded."""
+    with open("/proc/self/maps", errors="surrogateescape") as maps:
+        places = {line.rstrip("\n").partition("/")[2] for line in maps if ".so" in line}
+    return sorted(f"/{place}" for place in places if place)
 
 
 def after_torch(torch: ModuleType) -> None:

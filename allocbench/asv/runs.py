@@ -58,7 +58,7 @@ def measure(commits: Sequence[str], bench: str) -> list[AsvResult]:
         raise UsageError("asv is not installed: pip install asv")
     if not Path(CONFIG).is_file():
         raise UsageError(f"{CONFIG}: not found here; run this at the top of the repository")
-    asv = [sys.executable, "-m", "asv"]
+    asv = [sys.executable, "-P", "-m", "asv"]
     # The fork server of asv passes PYTHONPATH on, which would import code of another commit.
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     subprocess.run([*asv, "machine", "--yes"], check=False, stdout=sys.stderr)

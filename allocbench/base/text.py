@@ -1,5 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text for a terminal."""
+"""Text for a terminal, and command lines as text."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+
+_NAMES = (
+    r"(?:token|secret|passw(?:or)?d|passphrase|credentials?"
+    r"|(?:api|access|private|secret)[-_.]?key)"
+)
+_SECRET_OPTION = re.compile(rf"-[\w.-]*(?<![a-z0-9]){_NAMES}", re.IGNORECASE)
+_SECRET_IN_WORD = re.compile(
+    rf"((?<![\w.-])[\w.-]*(?<![a-z0-9]){_NAMES}=|(?<!\S)-[\w.-]*(?<![a-z0-9]){_NAMES}\s+)\S+",
+    re.IGNORECASE,
+)
+_KEY = re.compile(
+    r"\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA)[\w-]{16,}|(?<=://)[^\s/@]+(?=@)"
+)
+"""What keys of well-known services look like, and the user and password of an URL."""
+_HIDDEN = "HIDDEN"
 
 
 def one_line(text: str) -> str:
@@ -20,3 +41,23 @@ def printable(text: str, kept: str = "") -> str:
 def encodable(text: str) -> str:
     """The text with `?` in place of surrogates, which stand for bytes that are not UTF-8."""
     return text.encode(errors="replace").decode()
+
+
+def command_text(command: Sequence[str]) -> str:
+    """A command line as a text, with HIDDEN in place of what looks like a secret."""
+    return shlex.join(without_secrets(command))
+
+
+def without_secrets(command: Sequence[str]) -> list[str]:
+    """The words of a command line, with HIDDEN in place of what looks like a secret.
+
+    These are the values of options and variables that are called a token, a password or a key, and
+    words that look like the keys of well-known services.
+    """
+    words = list[str]()
+    hidden = False
+    for word in command:
+        shown = _KEY.sub(_HIDDEN, _SECRET_IN_WORD.sub(rf"\1{_HIDDEN}", word))
+        words.append(_HIDDEN if hidden and not word.startswith("-") else shown)
+        hidden = _SECRET_OPTION.fullmatch(word) is not None
+    return words

@@ -168,7 +168,8 @@ def _numbers(result: PlanResult) -> dict[str, Any]:
 
 
 def _gap(height: int, lower_bound: int) -> str:
-    return units.percent(height / lower_bound - 1)
+    """How far a plan is above its bound; that of nothing is 0."""
+    return units.percent(height / lower_bound - 1 if lower_bound else 0.0)
 
 
 def _table(source: str, result: PlanResult) -> Table:

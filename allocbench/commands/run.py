@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime
 import os
-import shlex
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,7 @@ from rich.table import Table
 from allocbench import allocators
 from allocbench.allocators.spec import parse
 from allocbench.base import children, units
-from allocbench.base.text import one_line
+from allocbench.base.text import command_text, one_line
 from allocbench.commands import options
 from allocbench.commands.options import NATIVE
 from allocbench.errors import UsageError, errors_naming
@@ -239,7 +238,7 @@ def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Tra
         provenance=Provenance(
             name=program_name(command),
             kind="recorded",
-            source=shlex.join(command),
+            source=command_text(command),
             torch=report.torch.partition("+")[0],
             device=null_name or report.gpu,
             date=datetime.date.today().isoformat(),

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import shlex
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from allocbench.base.text import command_text
 from allocbench.interrupts import Terminated
 from allocbench.null_gpu import launch
 from allocbench.null_gpu.launch import Limits
@@ -134,7 +134,7 @@ def _named(recorded: Recorded, name: str) -> Recorded:
 
 
 def _check(ran: Execution, command: Sequence[str], said: str) -> None:
-    recorded, called = ran.recorded, shlex.join(command)
+    recorded, called = ran.recorded, command_text(command)
     if recorded.code == _INTERRUPTED:
         raise KeyboardInterrupt
     if recorded.signal is not None:

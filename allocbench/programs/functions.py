@@ -9,23 +9,26 @@ from __future__ import annotations
 import hashlib
 import pickle
 import sys
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from allocbench.base.caches import cache, keep_newest
+from allocbench.base.caches import cache
 from allocbench.base.extra import needs_extra
-from allocbench.base.whole_file import whole_file
 from allocbench.errors import UsageError
 from allocbench.programs import call
 from allocbench.programs.program import ProgramSettings, ProgramWorkload
 
-_MOST = 100  # files
 
-
-def program_of(function: Callable[[], object], settings: ProgramSettings) -> ProgramWorkload:
+@contextmanager
+def program_of(
+    function: Callable[[], object], settings: ProgramSettings
+) -> Iterator[ProgramWorkload]:
     """The program that calls a function, copied by cloudpickle with everything that it refers to.
 
-    Raises UsageError for a function that cannot be copied, and ModuleNotFoundError without
+    The copy can have secrets in it: only this user can read it, and it is removed when the block
+    ends. Raises UsageError for a function that cannot be copied, and ModuleNotFoundError without
     cloudpickle.
     """
     with needs_extra("null"):
@@ -35,11 +38,10 @@ def program_of(function: Callable[[], object], settings: ProgramSettings) -> Pro
         data = pickle.dumps(sys.path) + cloudpickle.dumps(function)
     except (TypeError, ValueError, AttributeError, pickle.PicklingError) as error:
         raise UsageError(f"{name} cannot be run in a process of its own: {error}") from error
-    folder = cache() / "functions"
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{hashlib.sha256(data).hexdigest()[:24]}.pickle"
-    with whole_file(path) as file:
-        file.write(data)
-    keep_newest(folder, _MOST)
+    digest = hashlib.sha256(data).hexdigest()
     called = name.rpartition(".")[2].strip("<>")
-    return ProgramWorkload((sys.executable, str(Path(call.__file__)), str(path)), settings, called)
+    with tempfile.TemporaryDirectory(prefix="function-", dir=cache()) as folder:
+        path = Path(folder, "function.pickle")
+        path.write_bytes(data)
+        command = (sys.executable, "-P", str(Path(call.__file__)), str(path))
+        yield ProgramWorkload(command, settings, called, (sys.executable, digest))

@@ -7,6 +7,7 @@ import datetime
 import os
 import shlex
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
@@ -83,11 +84,16 @@ def asked_on(device: str | None, quiet: bool) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class ProgramWorkload:
-    """A command line, and how to run it. name: of its traces; default: its script's."""
+    """A command line, and how to run it. name: of its traces; default: its script's.
+
+    identity: what stands for the command where recordings are stored, if the same program does not
+    always have the same command.
+    """
 
     command: tuple[str, ...]
     settings: ProgramSettings = field(default_factory=ProgramSettings)
     name: str = ""
+    identity: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return text_of(self.command)
@@ -176,8 +182,9 @@ def _one(program: ProgramWorkload, device: str | None) -> Entry:
     name = kept.key(_known(program, device))
     entry = None if settings.again else kept.load(name)
     if entry is None:
-        entry, files = _recorded(program, device)
-        kept.keep(name, entry, files)
+        entry, files, changed = _recorded(program, device)
+        if not changed:
+            kept.keep(name, entry, files)
     else:
         settings.tell(
             f"answered from the recording of {entry.date}: nothing that it depends on has changed; "
@@ -191,20 +198,22 @@ def _one(program: ProgramWorkload, device: str | None) -> Entry:
 def _known(program: ProgramWorkload, device: str | None) -> dict[str, object]:
     """Everything known before a program runs that affects what it allocates."""
     settings, command = program.settings, program.command
-    executable = Path(shutil.which(command[0]) or command[0]).resolve()
+    # Not what a link leads to: the Python of every virtual environment may be a link to the same.
+    executable = Path(shutil.which(command[0]) or command[0]).absolute()
     if device is None:
-        gpus = sorted(Path("/proc/driver/nvidia").glob("gpus/*/information"))
-        machine: object = [path.read_text(encoding="utf-8") for path in gpus]
+        driver = Path("/proc/driver/nvidia")
+        told = [driver / "version", *sorted(driver.glob("gpus/*/information"))]
+        machine: object = [path.read_text(encoding="utf-8") for path in told if path.exists()]
     else:
         core, described = launch.core().stat(), read_device(device)
         machine = [described.name, described.settings(), core.st_size, core.st_mtime_ns]
     return {
         "version": __version__,
-        "command": command,
+        "command": program.identity or command,
         "executable": [str(executable), executable.stat().st_mtime_ns],
         "folder": os.getcwd(),
-        "files": kept.files_of(command),
-        "settings": {**kept.settings_that_matter(os.environ), **settings.variables},
+        "files": kept.files_of(program.identity or command),
+        "environment": {**kept.lasting(os.environ), **settings.variables},
         "machine": machine,
         "steps": settings.steps,
         "seconds": settings.seconds,
@@ -213,8 +222,8 @@ def _known(program: ProgramWorkload, device: str | None) -> dict[str, object]:
     }
 
 
-def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[str]]:
-    """A new recording, and the files that it depends on."""
+def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[str], set[str]]:
+    """A new recording, the files that it depends on, and those of them that it changed itself."""
     settings, command = program.settings, program.command
     notes = []
 
@@ -223,6 +232,7 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
         limits = Limits(settings.steps, settings.seconds, settings.values)
         return run(command, name, device, limits, settings.quiet, settings.variables)
 
+    started = time.time_ns()
     ran = run_on(device)
     out_of_memory = ran.ooms > 0
     if ran.ooms and ran.recovered:
@@ -246,8 +256,14 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
     traces, held = _held(ran, run_on) if settings.ample else (ran.recorded.traces, [])
     notes += held
     date = datetime.datetime.now().isoformat(" ", "minutes")
-    files = {*kept.files_of(command), *ran.recorded.files}
-    return Entry(traces, notes, date, out_of_memory), files
+    files, changed = kept.read_and_changed(ran.recorded.opened, started)
+    if changed:
+        notes.append(
+            f"files that it had read then changed ({units.names(sorted(changed))}), so the next"
+            " question runs it again"
+        )
+    files |= {*kept.files_of(command), *ran.recorded.files}
+    return Entry(traces, notes, date, out_of_memory), files, changed
 
 
 def _held(

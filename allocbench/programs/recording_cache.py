@@ -2,8 +2,8 @@
 """Stored recordings of programs, and whether what they depend on is unchanged.
 
 An entry is a folder with `about.json` and a Parquet file for each trace; it appears whole or not at
-all. Its name is a digest of everything known before the program runs. The files that the program
-imported are known only afterwards: `about.json` has a digest of each.
+all. Its name is a digest of everything known before the program runs, the environment included. The
+files that the program read are known only afterwards: `about.json` has a digest of each.
 """
 
 from __future__ import annotations
@@ -21,13 +21,19 @@ from typing import Any
 
 from allocbench.base.caches import cache, keep_newest
 from allocbench.workloads import Trace, read, write
+from allocbench.workloads.recording import Opened
 
 _MOST = 100  # entries
-_LARGE = 64 << 20  # bytes: a larger file counts as changed if its size or time differs
+_LARGE = 1 << 20  # bytes: a larger file counts as changed if its size or time differs
 _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python3")
-_SETTINGS = re.compile(
-    r"PYTORCH_|TORCH|CUDA_|CUBLAS|CUDNN|NCCL_|PYTHONPATH$|(?:LOCAL_)?(?:RANK|WORLD_SIZE)$"
+_SITE = re.compile(r".*?/(?:site|dist)-packages(?=/)")
+_PACKAGES = (".dist-info", ".egg-info", ".egg-link", ".pth")
+_OF_A_SESSION = re.compile(
+    r"_$|(?:OLD)?PWD$|SHLVL$|PS[1-4]$|PROMPT|HIST|COLUMNS$|LINES$|TERM|COLORTERM$|(?:WAYLAND_)?DISPLAY$"
+    r"|WINDOW|VTE_|TMUX|STY$|SSH_|GPG_|XDG_(?:SESSION|VTNR|SEAT)|XAUTHORITY$|DBUS_|DESKTOP_|GNOME_"
+    r"|INVOCATION_ID$|JOURNAL_STREAM$|SYSTEMD_|VSCODE_|ITERM_|KITTY_|WEZTERM_|PYTEST_"
 )
+"""Variables that differ between terminals, sessions and tests, and that no program depends on."""
 _ABOUT = "about.json"
 
 
@@ -44,9 +50,9 @@ class Entry:
     out_of_memory: bool
 
 
-def settings_that_matter(environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment variables that affect what PyTorch allocates."""
-    return {name: environment[name] for name in sorted(environment) if _SETTINGS.match(name)}
+def lasting(environment: Mapping[str, str]) -> dict[str, str]:
+    """The environment variables that a program can depend on."""
+    return {name: text for name, text in environment.items() if not _OF_A_SESSION.match(name)}
 
 
 def key(known: Any) -> str:
@@ -60,25 +66,49 @@ def files_of(command: Sequence[str]) -> list[str]:
     return [os.path.abspath(word) for word in words if word and Path(word).is_file()]
 
 
+def read_and_changed(opened: Iterable[Opened], started: int) -> tuple[set[str], set[str]]:
+    """The files that a program read, and those of them that changed after that.
+
+    started: when the program started, ns. A file that came or changed after that, and then again,
+    is one that the program writes: it is in neither.
+    """
+    files, changed = set[str](), set[str]()
+    for path, status in opened:
+        found = _status(path)
+        if found == status:
+            files.add(path)
+        elif status is None or status[-1] < started:
+            changed.add(path)
+    return files | {site[0] for path in files if (site := _SITE.match(path))}, changed
+
+
 def load(name: str) -> Entry | None:
-    """The entry with a name, if it exists and none of its files have changed."""
-    folder = _folder() / name
+    """The entry with a name, if it is whole and none of the files have changed."""
     try:
+        folder = _folder() / name
         about = json.loads((folder / _ABOUT).read_text(encoding="utf-8"))
         if any(_digest(path) != digest for path, digest in about["files"].items()):
             return None
-        traces = {entry["name"]: read(folder / entry["file"]) for entry in about["traces"]}
-    except OSError:
-        return None
-    os.utime(folder)  # the entries used least recently are removed first
-    return Entry(traces, about["notes"], about["date"], about["out_of_memory"])
+        traces = dict[str, Trace]()
+        for kept in about["traces"]:
+            if _content(folder / kept["file"]) != kept["digest"]:
+                return None
+            traces[kept["name"]] = read(folder / kept["file"])
+        os.utime(folder)  # the entries used least recently are removed first
+        return Entry(traces, about["notes"], about["date"], about["out_of_memory"])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None  # missing, damaged, or written by something else
 
 
 def keep(name: str, entry: Entry, files: Iterable[str]) -> None:
-    """Store an entry, replacing an older one of the same name. If that fails, nothing is stored."""
+    """Store an entry, replacing an older one of the same name. If that fails, nothing is stored.
+
+    The cache has files of allocbench itself, whose names say what is in them.
+    """
     root = _folder()
+    lasting_files = sorted(path for path in {*files} if not path.startswith(str(cache())))
     try:
-        root.mkdir(parents=True, exist_ok=True)
+        root.mkdir(exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=".partial-", dir=root))
     except OSError:
         return
@@ -87,13 +117,14 @@ def keep(name: str, entry: Entry, files: Iterable[str]) -> None:
         for number, (process, trace) in enumerate(entry.traces.items()):
             file = f"{number}.parquet"
             write(trace, partial / file)
-            traces.append({"name": process, "file": file})
+            digest = _content(partial / file)
+            traces.append({"name": process, "file": file, "digest": digest})
         about = {
             "traces": traces,
             "notes": list(entry.notes),
             "date": entry.date,
             "out_of_memory": entry.out_of_memory,
-            "files": {path: _digest(path) for path in sorted({*files})},
+            "files": {path: _digest(path) for path in lasting_files},
         }
         (partial / _ABOUT).write_text(json.dumps(about, indent=1), encoding="utf-8")
         shutil.rmtree(root / name, ignore_errors=True)
@@ -109,15 +140,32 @@ def _folder() -> Path:
     return cache() / "programs"
 
 
+def _status(path: str) -> tuple[int, int, int] | None:
+    """As in `recording.Opened`."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
 def _digest(path: str) -> str:
     """A file's fingerprint: its content, or its size and time if it is large or installed.
 
-    Empty for a missing file.
+    That of a folder are the packages installed there. Empty for a missing file.
     """
     try:
+        if os.path.isdir(path):
+            packages = sorted(name for name in os.listdir(path) if name.endswith(_PACKAGES))
+            return hashlib.sha256("\n".join(packages).encode(errors="replace")).hexdigest()
         status = os.stat(path)
         if _INSTALLED.search(path) or status.st_size > _LARGE:
             return f"{status.st_size}-{status.st_mtime_ns}"
-        return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+        return _content(path)
     except OSError:
         return ""
+
+
+def _content(path: str | Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

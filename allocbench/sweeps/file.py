@@ -14,6 +14,7 @@ from typing import Any
 from allocbench import __version__
 from allocbench.allocators import _core
 from allocbench.errors import UsageError
+from allocbench.replays.recorded_settings import settings_of, version_of
 from allocbench.reports.output import ResultError
 from allocbench.reports.rows.bundle import BEGIN, Key, Record, parse
 from allocbench.workloads import Trace
@@ -22,13 +23,17 @@ _DIGITS = 16  # of a hash
 
 
 def fingerprint(trace: Trace) -> str:
-    """A hash of all that a replay sees of a trace."""
-    digest = hashlib.sha256(str(trace.step_label).encode())
-    for array in (trace.op, trace.block, trace.size, trace.stream):
-        digest.update(array.tobytes())
-    if trace.pool is not None:
-        digest.update(trace.pool.tobytes())
-        digest.update(str([(pool.use_on_oom, pool.no_split) for pool in trace.pools]).encode())
+    """A hash of all that a replay sees of a trace, and all that it is told of the recording."""
+    told = [
+        *(trace.step_label, trace.provenance.live_at_start, trace.coverage, trace.pools),
+        *(sorted(settings_of(trace).items()), version_of(trace)),
+    ]
+    digest = hashlib.sha256(repr(told).encode())
+    layout = vars(trace.layout) if trace.layout is not None else {}
+    arrays = {name: getattr(trace, name) for name in ("op", "block", "size", "stream", "pool")}
+    for name, array in {**arrays, **layout}.items():
+        if array is not None:
+            digest.update(f"{name} {len(array)} ".encode() + array.tobytes())
     return digest.hexdigest()[:_DIGITS]
 
 

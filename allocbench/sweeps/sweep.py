@@ -32,7 +32,7 @@ with needs_extra("sweep"), warnings.catch_warnings(action="ignore"):
     from joblib import cpu_count
     from joblib.externals.loky import ProcessPoolExecutor
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _SAFE_PATH = 1, "PYTHONSAFEPATH"
 BYTES_ALONE = Effort(passes=0)
 """No host time: runs share the processors."""
 
@@ -136,7 +136,13 @@ def _processes(workers: int) -> Iterator[Executor]:
 
 @contextmanager
 def _starting(workers: int) -> Iterator[None]:
-    """Raise UsageError if the system refuses what processes need."""
+    """Raise UsageError if the system refuses what processes need.
+
+    Processes that start in it import no module of the current folder before they are told their
+    path.
+    """
+    before = os.environ.get(_SAFE_PATH)
+    os.environ[_SAFE_PATH] = "1"
     try:
         yield
     except OSError as error:
@@ -145,6 +151,9 @@ def _starting(workers: int) -> Iterator[None]:
             f"--workers {workers}: the system cannot start {processes}: {error.strerror or error}; "
             "they need space in /dev/shm, open files (ulimit -n) and processes (ulimit -u)"
         ) from error
+    finally:
+        del os.environ[_SAFE_PATH]
+        os.environ |= {_SAFE_PATH: before} if before is not None else {}
 
 
 def _end_with(parent: int) -> None:
@@ -172,7 +181,7 @@ def _uninterrupted() -> Iterator[None]:
 def _finished(
     pool: Executor, todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, workers: int
 ) -> Iterator[Record]:
-    with _uninterrupted(), _starting(workers):
+    with _starting(workers), _uninterrupted():
         futures: list[Future[Record]] = [
             pool.submit(attempt, runner, trace, key, effort) for key, trace in todo
         ]

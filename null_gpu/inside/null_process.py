@@ -13,13 +13,15 @@ import hashlib
 import importlib.util
 import json
 import os
+import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 _AGAIN = 0.05  # seconds
 _BACKWARD, _PATIENCE = b"pt_autograd", 10_000  # names of PyTorch's threads; milliseconds
@@ -97,22 +99,29 @@ class Process:
             marks.append((str(file), there and (there.st_size, there.st_mtime_ns)))
         digest = hashlib.sha256(repr(marks).encode()).hexdigest()[:16]
         folder = Path(self._told["cache"]) / f"torch-{digest}"
+        if folder.exists() and not _is_safe(folder):
+            shutil.rmtree(folder, ignore_errors=True)
         if not (folder / "about.json").exists():
             self._make(package, folder)
+        if not _is_safe(folder):
+            self._refuse(f"{folder}: not used, because another user can write to it; remove it")
         return folder
 
     def _make(self, package: Path, folder: Path) -> None:
         removed = ("PYTHONPATH", "PYTHONHOME", "ALLOCBENCH_NULL", "LD_PRELOAD")
         environment = {key: text for key, text in os.environ.items() if key not in removed}
         environment["PYTHONPATH"] = self._told["path"]
-        command = [self._told["python"], "-m", "allocbench.null_gpu.stubs"]
+        command = [self._told["python"], "-P", "-m", "allocbench.null_gpu.stubs"]
         command += [str(package), str(self._told["core"]), str(folder)]
         process = subprocess.run(command, env=environment, capture_output=True, text=True)
         if process.returncode:
             last = (process.stderr.strip() or "error: no null GPU").splitlines()[-1]
-            refused = Path(self._told["folder"]) / "refused"  # read by `launch.session`
-            refused.write_text(last.removeprefix("error: "), encoding="utf-8")
-            raise SystemExit(2)
+            self._refuse(last.removeprefix("error: "))
+
+    def _refuse(self, why: str) -> NoReturn:
+        refused = Path(self._told["folder"]) / "refused"  # read by `launch.session`
+        refused.write_text(why, encoding="utf-8")
+        raise SystemExit(2)
 
     def _on_step(self, optimizer: object, *_arguments: object) -> None:
         """Stop the program after its maximum number of optimizer steps.
@@ -175,6 +184,17 @@ def before_torch(package: Path) -> None:
 def after_torch(torch: ModuleType) -> None:
     """Start counting, and set the limits."""
     _process.watch(torch)
+
+
+def _is_safe(folder: Path) -> bool:
+    """Whether nobody but this user and root can change what is in a folder."""
+    for path in (folder, *folder.iterdir()):
+        found = path.lstat()
+        others = stat.S_IWGRP | stat.S_IWOTH
+        writable = not stat.S_ISLNK(found.st_mode) and found.st_mode & others
+        if writable or found.st_uid not in (os.getuid(), 0):
+            return False
+    return True
 
 
 def _sibling(name: str) -> ModuleType:

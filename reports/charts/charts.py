@@ -488,8 +488,10 @@ def _losses(case: Case, name: str) -> str:
     stranded = case.number(name, "stranded")
     bound = case.max_load
     peak = case.number(name, "peak_reserved")
-    if internal is None or stranded is None or bound is None or peak is None:
-        return f"{units.times(peak / bound)} the max load." if peak and bound else "n/a."
+    if not bound or peak is None:
+        return "n/a."
+    if internal is None or stranded is None:
+        return f"{units.times(peak / bound)} the max load."
     return (
         f"{units.times(peak / bound)} the max load. Of these, {units.size(stranded)} are not"
         f" allocated; rounding takes {units.percent(internal)} of the allocated bytes."

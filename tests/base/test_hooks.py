@@ -102,6 +102,7 @@ def test_a_hook_that_is_given_twice_runs_once_also_in_children(site: Path) -> No
         "null_gpu/inside/null_process.py",
         "null_gpu/inside/null_peers.py",
         "workloads/module_hook.py",
+        "workloads/opened_files_hook.py",
         "workloads/recording_hook.py",
     ],
 )

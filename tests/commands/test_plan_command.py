@@ -12,7 +12,7 @@ from typer.testing import CliRunner, Result
 
 from allocbench import allocators
 from allocbench.cli import app
-from allocbench.workloads import ALLOC, FREE, write
+from allocbench.workloads import ALLOC, FREE, MARK, write
 from tests.traces import make
 
 EXAMPLE = Path(__file__).parents[1] / "data/minimalloc/input.12.csv"
@@ -37,6 +37,14 @@ def output(command: str) -> str:
     result = run(command)
     assert result.exit_code == 0, result.output
     return result.stdout
+
+
+@pytest.mark.parametrize("planner", allocators.planners())
+def test_a_trace_without_allocs_needs_no_bytes(planner: str) -> None:
+    write(make([(MARK, 0, 0), (MARK, 0, 0)], labels=("step",)), "marks.parquet")
+    assert "above the lower bound   0" in output(f"marks.parquet --planner {planner}")
+    numbers = json.loads(output(f"marks.parquet --planner {planner} --json -"))
+    assert [numbers[name] for name in ("blocks", "height", "lower_bound")] == [0, 0, 0]
 
 
 @pytest.mark.parametrize("planner", allocators.planners())

@@ -159,3 +159,13 @@ def test_an_island_holds_no_letter_of_its_tables_and_every_number() -> None:
     assert content["cases"] == [HOSTILE]
     assert island.pack({"rows": table}, cases=[HOSTILE]) == packed
     assert results.records(table)[0]["allocator"] == "</script>"
+
+
+def test_rows_without_a_load_have_a_report(files: None) -> None:
+    """As of a trace whose requests all fail, and of one without allocs."""
+    rows = json.loads(Path("rows.json").read_text())
+    for changed in rows:
+        changed["max_load"] = 0
+    Path("rows.json").write_text(json.dumps(rows))
+    assert output("report rows.json") == ""
+    assert "n/a" in Path("report.html").read_text(encoding="utf-8")

@@ -331,3 +331,27 @@ def test_a_program_with_the_pool_of_the_driver(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")
     done = asked(*FIT, "--", python(), "train.py", code=2)
     assert "its setting backend:cudaMallocAsync hands each request to the driver" in done.stderr
+
+
+def test_libraries_are_made_and_loaded_only_where_nobody_else_can_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And making them imports nothing from the current folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    Path("train.py").write_text("import torch\ntorch.empty(1 << 20, device='cuda')\n")
+    for module in ("collections", "elftools", "tempfile"):
+        Path(f"{module}.py").write_text("open('imported', 'w')\nraise SystemExit\n")
+    line = ("inspect", "--rerun", "--", python(), "-P", "train.py")
+    interpreter, *called = allocbench()
+    subprocess.run([interpreter, "-P", *called, *line], check=True, capture_output=True)
+    assert not Path("imported").exists()
+    (folder,) = (tmp_path / "own" / "allocbench" / "null-gpu").iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    driver = folder / "libcuda.so.1"
+    whole = driver.read_bytes()
+    for open_to_others in (folder, driver):
+        driver.write_bytes(b"of somebody else")
+        open_to_others.chmod(0o777)
+        subprocess.run([interpreter, "-P", *called, *line], check=True, capture_output=True)
+        assert driver.read_bytes() == whole
+        assert open_to_others.stat().st_mode & 0o022 == 0

@@ -19,7 +19,7 @@ from allocbench.commands import COMMANDS, program_command
 from allocbench.inputs.devices import device_of, recorded_on
 from allocbench.programs import recording_cache as kept
 from allocbench.programs import steps
-from allocbench.workloads import ALLOC, FREE, MARK, recording
+from allocbench.workloads import ALLOC, FREE, MARK, read, recording
 from tests.commands import error, folder, run
 from tests.commands.test_record import stand_in
 from tests.traces import make
@@ -167,6 +167,148 @@ def test_a_broken_entry_is_recorded_again() -> None:
     about.unlink()
     assert not inspect()
     assert inspect()
+
+
+@pytest.mark.parametrize("damaged", ["about.json", "0.parquet"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "changed", "other"])
+def test_a_damaged_entry_is_recorded_again(damaged: str, damage: str) -> None:
+    assert not inspect()
+    (file,) = Path("cache").rglob(damaged)
+    whole = file.read_bytes()
+    changed = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
+    other = {"about.json": b'{"files": {}, "traces": [3]}', "0.parquet": b"PAR1"}[damaged]
+    file.write_bytes({"cut": whole[:-20], "empty": b"", "changed": changed, "other": other}[damage])
+    assert [inspect(), inspect()] == [False, True]
+
+
+def test_the_environment_is_a_dependency(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A variable of any name, but not what names a terminal."""
+    Path("train.py").write_text(
+        "import os, torch\nfor _ in range(int(os.environ.get('BATCH', 8))): torch.alloc(1000)\n"
+    )
+    line = "compare --time 0 --no-min-capacity --allocators naive --json -"
+
+    def load() -> tuple[int, bool]:
+        stdout, from_cache = answered(f"{line} -- {sys.executable} train.py")
+        return json.loads(stdout)[0]["max_load"], from_cache
+
+    assert load() == (8000, False)
+    monkeypatch.setenv("BATCH", "256")
+    assert load() == (256000, False)
+    monkeypatch.setenv("TERM", "another")
+    monkeypatch.setenv("SSH_CONNECTION", "1.2.3.4")
+    assert load() == (256000, True)
+    monkeypatch.delenv("BATCH")
+    assert load() == (8000, True)
+
+
+def test_another_python_of_the_same_name_is_another_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As in two virtual environments whose Pythons are links to the same one."""
+    path = os.environ["PATH"]
+    for number, expected in ((1, False), (2, False), (1, True)):
+        folder = tmp_path / f"environment{number}"
+        folder.mkdir(exist_ok=True)
+        (folder / "python").unlink(missing_ok=True)
+        (folder / "python").symlink_to(sys.executable)
+        monkeypatch.setenv("PATH", f"{folder}:{path}")
+        assert answered("inspect -- python train.py")[1] is expected
+
+
+READING = """
+import json, pathlib, torch
+try:
+    from local_settings import SIZE
+except ImportError:
+    SIZE = 5000
+for name in ("a.json", "missing.json"):
+    try:
+        SIZE += json.load(open(name))["more"]
+    except OSError:
+        pass
+torch.alloc(SIZE)
+pathlib.Path("log.txt").write_text("written by the program")
+pathlib.Path("log.txt").read_text()
+"""
+
+
+def test_the_files_that_a_program_reads_are_dependencies() -> None:
+    """Also a file and a module that it looked for in vain, but not one that it wrote first."""
+    Path("train.py").write_text(READING)
+    Path("a.json").write_text('{"more": 1}')
+    assert [inspect(), inspect()] == [False, True]
+    changes = {
+        "a.json": '{"more": 2}',
+        "missing.json": '{"more": 3}',
+        "local_settings.py": "SIZE = 7000",
+    }
+    for name, text in changes.items():
+        Path(name).write_text(text)
+        assert [inspect(), inspect()] == [False, True], name
+    Path("log.txt").write_text("changed")
+    os.utime("a.json")
+    assert inspect()
+    Path("a.json").unlink()
+    assert not inspect()
+
+
+def test_a_program_that_changes_what_it_has_read_is_run_each_time() -> None:
+    Path("train.py").write_text(
+        "import pathlib, torch\ncount = pathlib.Path('count')\n"
+        "size = int(count.read_text())\ntorch.alloc(size)\ncount.write_text(str(size + 1))\n"
+    )
+    Path("count").write_text("1000")
+    done = run(f"inspect -- {sys.executable} train.py")
+    assert "then changed" in done.stderr
+    assert "/count)" in done.stderr
+    assert not inspect()
+
+
+def test_what_a_process_reads_that_allocates_nothing_is_a_dependency() -> None:
+    """The one that starts the processes which do."""
+    Path("start.py").write_text(
+        "import subprocess, sys\n"
+        "subprocess.run([sys.executable, 'train.py', open('size').read()])\n"
+    )
+    Path("train.py").write_text("import sys, torch\ntorch.alloc(int(sys.argv[1]))\n")
+    Path("size").write_text("1000")
+    line = f"inspect -- {sys.executable} start.py"
+    assert [answered(line)[1], answered(line)[1]] == [False, True]
+    Path("size").write_text("2000")
+    assert [answered(line)[1], answered(line)[1]] == [False, True]
+    with Path("train.py").open("a") as file:
+        file.write("torch.alloc(5)\n")
+    assert not answered(line)[1]
+
+
+def test_an_installed_package_is_a_dependency(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site-packages"
+    (site / "tool-1.0.dist-info").mkdir(parents=True)
+    (site / "tool.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(site), os.environ["PYTHONPATH"]]))
+    Path("train.py").write_text("import tool, torch\ntorch.alloc(5)\n")
+    assert [inspect(), inspect()] == [False, True]
+    (site / "tool-1.0.dist-info").rename(site / "tool-1.1.dist-info")
+    assert not inspect()
+
+
+def test_a_recording_is_for_its_user_alone() -> None:
+    assert not inspect()
+    (entry,) = Path("cache/allocbench/programs").iterdir()
+    assert Path("cache/allocbench").stat().st_mode & 0o777 == 0o700
+    assert entry.stat().st_mode & 0o777 == 0o700
+
+
+def test_secrets_of_a_command_line_are_not_recorded() -> None:
+    line = f"record -o t.parquet -- {sys.executable} train.py --token abc123 --api-key=def456"
+    assert run(line).exit_code == 0
+    text = str(read("t.parquet").provenance)
+    assert "--token" in text
+    assert "abc123" not in text
+    assert "def456" not in text
 
 
 def test_the_cache_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:

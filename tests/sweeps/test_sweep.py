@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pandas as pd
 import pytest
 
 from allocbench import allocators
+from allocbench.base.events import PrivatePool
 from allocbench.errors import UsageError
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Row
@@ -31,7 +33,7 @@ from allocbench.sweeps.file import append, fingerprint, open_records, record
 from allocbench.sweeps.sweep import measure, sweep
 from allocbench.workloads import ALLOC, FREE, Provenance, Trace, catalog, write
 from tests.commands import EVENTS, error, folder, output, run
-from tests.traces import make
+from tests.traces import Event, held_at_start, make
 from tests.waiting import is_running, wait_until
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -362,3 +364,33 @@ def test_hashes_tell_traces_apart_that_replays_tell_apart() -> None:
     name = "random:allocs=100,seed=1"
     assert fingerprint(catalog.load(name)) == fingerprint(catalog.load(name))
     assert fingerprint(make([(ALLOC, 0, 1)])) != fingerprint(make([(ALLOC, 0, 2)]))
+
+
+def test_hashes_tell_recordings_apart_that_were_made_with_other_settings() -> None:
+    """One whose allocator had expandable segments needs other bytes, with the same events."""
+    events: list[Event] = [(ALLOC, 0, 30 * MIB), (FREE, 0, 0), (ALLOC, 0, 50 * MIB), (FREE, 0, 0)]
+    settings = {"expandable_segments": "true"}
+    recordings = {
+        "plain": make(events),
+        "expandable": make(events, provenance=Provenance(extra={"settings": settings})),
+        "older": make(events, provenance=Provenance(torch="2.5.1")),
+        "pool": replace(make(events), pools=(PrivatePool("0.1"),)),
+        "begun": replace(make(events), layout=held_at_start()[1]),
+        "renamed": make(events, provenance=Provenance(name="other", source="elsewhere")),
+    }
+    marks = {name: fingerprint(trace) for name, trace in recordings.items()}
+    assert marks.pop("renamed") == marks["plain"]
+    assert len({*marks.values()}) == len(marks)
+    two = {name: recordings[name] for name in ("plain", "expandable")}
+    found = sweep(two, ["caching"], ["sim:1GiB"], "s.jsonl", FAST, workers=1)
+    reserved = dict(zip(found["workload"], found["peak_reserved"], strict=True))
+    assert reserved == {"plain": 80 * MIB, "expandable": 60 * MIB}  # of 20 MiB each
+
+
+def test_workers_do_not_import_what_lies_in_the_current_folder() -> None:
+    for module in ("collections", "multiprocessing", "signal", "struct", "threading", "warnings"):
+        Path(f"{module}.py").write_text(
+            f"open('imported', 'a').write('{module}')\nraise SystemExit\n"
+        )
+    assert run("sweep good.csv --allocators naive -o s.jsonl --workers 1").exit_code == 0
+    assert not Path("imported").exists()

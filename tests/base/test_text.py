@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What looks like a secret in a command line is hidden."""
+
+from __future__ import annotations
+
+import pytest
+
+from allocbench.base.text import command_text, without_secrets
+
+
+@pytest.mark.parametrize(
+    ("command", "shown"),
+    [
+        (
+            ["train.py", "--token", "abc", "--lr", "3"],
+            ["train.py", "--token", "HIDDEN", "--lr", "3"],
+        ),
+        (["x", "--hf_token=abc"], ["x", "--hf_token=HIDDEN"]),
+        (["x", "--api-key", "a b c"], ["x", "--api-key", "HIDDEN"]),
+        (["env", "HF_TOKEN=abc", "x"], ["env", "HF_TOKEN=HIDDEN", "x"]),
+        (["x", "hub.secret=abc", "lr=3"], ["x", "hub.secret=HIDDEN", "lr=3"]),
+        (["sh", "-c", "x --password abc --lr 3"], ["sh", "-c", "x --password HIDDEN --lr 3"]),
+        (["x", "hf_" + "a" * 34], ["x", "HIDDEN"]),
+        (["x", "https://me:abc@host/data"], ["x", "https://HIDDEN@host/data"]),
+        (["x", "--token", "--verbose"], ["x", "--token", "--verbose"]),
+    ],
+)
+def test_secrets_are_hidden(command: list[str], shown: list[str]) -> None:
+    assert without_secrets(command) == shown
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["x", "--tokenizer", "gpt2", "--max-tokens", "512", "--tokens=9"],
+        ["x", "--prompt", "the secret of a token is a password"],
+        ["x", "https://host/a@b", "me@host:file", "hf_model"],
+    ],
+)
+def test_other_words_stay(command: list[str]) -> None:
+    assert without_secrets(command) == command
+
+
+def test_the_text_can_be_given_to_a_shell() -> None:
+    assert command_text(["x", "--token", "a b", "c d"]) == "x --token HIDDEN 'c d'"
