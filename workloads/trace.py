@@ -61,7 +61,7 @@ class Trace(EventArrays):
         alloc belongs to, "" where that is not known.
     kind: uint32 (n,) or None, index into `labels`: what each alloc holds, as its program said:
         "parameters", "gradients", "optimizer state", "buffers and parameters without gradients",
-        "backward pass" for other allocs of that pass, or "".
+        "backward pass" and "optimizer's step" for other allocs of these passes, or "".
     line: uint32 (n,) or None, index into `labels`: the line of the user's program that each alloc
         comes from, such as "train.py:68 forward", or "".
     layout: what the recorded allocator held before the first event, or None where that is not

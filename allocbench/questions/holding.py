@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from allocbench.base import units
 from allocbench.base.text import one_line
-from allocbench.workloads import MARK, Trace
+from allocbench.workloads import FREE, MARK, Trace
+from allocbench.workloads.coverage import UNSEEN
 from allocbench.workloads.trace import spans
 
 PARAMETERS = "parameters"
@@ -34,8 +35,8 @@ LASTING = "buffers and parameters without gradients"
 WORKSPACES = "workspaces and other memory that lasts"
 UNKNOWN = ""
 BACKWARD_OF = "backward of "
-BACKWARD_PASS = "backward pass"
-"""The kind in a trace of allocs of which it says no more."""
+BACKWARD_PASS, OPTIMIZER_PASS = "backward pass", "optimizer's step"
+"""The kinds in a trace of allocs of which it says no more."""
 _OF_KINDS = ("kind", "blocks", "bytes", "share", "places", "modules")
 _OF_MODULES = ("module", "modules", "bytes", "share", "kinds")
 _UPDATE_BEGINS = "Optimizer.step#"
@@ -183,7 +184,7 @@ def places_in_words(places: Sequence[tuple[str, int]]) -> str:
 def _kinds(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
     """The kind of each block, numbered by its alloc."""
     said = _names(trace, trace.kind, allocs)
-    said[said == BACKWARD_PASS] = UNKNOWN
+    said[np.isin(said, (BACKWARD_PASS, OPTIMIZER_PASS))] = UNKNOWN
     kind = _derived(trace, allocs, ends)
     return np.where(said == UNKNOWN, kind, said)
 
@@ -191,7 +192,8 @@ def _kinds(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
 def _derived(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
     """The kind of each block by its life; unknown without optimizer steps."""
     kind = np.full(len(allocs), UNKNOWN, dtype=object)
-    steps = _steps(trace)
+    passes = _names(trace, trace.kind, allocs)
+    steps = _steps(trace, allocs, passes)
     if trace.label is None or not len(steps.begins):
         return kind
     size = trace.size[allocs].astype(np.int64)
@@ -201,23 +203,33 @@ def _derived(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
     begin = np.where(whole, steps.begins[np.minimum(step, len(steps.begins) - 1)], len(trace))
     end = np.where(whole, steps.ends[np.minimum(step, len(steps.ends) - 1)], len(trace))
 
-    update = (allocs > begin) & (allocs < end)
+    earlier = allocs < trace.provenance.live_at_start
+    update = (allocs > begin) & (allocs <= end) & ~earlier
     unlabeled = np.array([not name for name in trace.labels])
-    passes = _names(trace, trace.kind, allocs)
-    backward = (unlabeled[trace.label[allocs]] | (passes == BACKWARD_PASS)) & ~update
+    backward = unlabeled[trace.label[allocs]] & ~earlier | (passes == BACKWARD_PASS)
+    backward &= ~update
     forward = ~backward & ~update
     lasting = (ends > last_end) & (allocs < last_end)
-    backward_at = allocs[backward]
+    backward_at = allocs[backward & ~earlier]
     first_backward = int(backward_at[0]) if len(backward_at) else first_end
 
+    # What is still alive at the end without a backward pass is saved for one, too.
     next_backward = np.searchsorted(backward_at, allocs)
     meets = np.append(backward_at, len(trace))[next_backward]
-    saved = forward & ~lasting & (meets < begin) & (ends > meets)
+    saved = forward & ~lasting & (meets <= begin) & (ends >= meets) & ~earlier
     first_saved = int(allocs[saved][0]) if saved.any() else first_backward
 
     left = backward & (ends > begin)
     # Not the workspaces of cuBLAS, one for each thread: they come after the first input.
     initial = forward & lasting & (allocs < first_saved)
+    if earlier.any():
+        after = _first_update(trace, steps)
+        stays = ends == len(trace)
+        state = earlier & stays & (passes == OPTIMIZER_PASS)
+        left |= earlier & ~stays & (ends > after)
+        if (left & ~stays).any():  # gradients are freed, so what stays is a workspace
+            left &= ~(earlier & stays)
+        initial &= ~earlier | (stays & ~state)
     sizes = np.intersect1d(size[left], size[initial])
 
     kind[forward] = FORWARD
@@ -227,13 +239,46 @@ def _derived(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
     kind[initial & np.isin(size, sizes)] = PARAMETERS
     kind[backward] = BACKWARD
     kind[backward & lasting] = WORKSPACES
+    if earlier.any():
+        workspaces = np.unique(size[(kind == WORKSPACES) & backward])
+        kind[(kind == LASTING) & earlier & np.isin(size, workspaces)] = WORKSPACES
+        kind[earlier & ~stays] = ACTIVATIONS
+        kind[state] = STATE
     kind[left & np.isin(size, sizes)] = GRADIENTS
     kind[update] = UPDATE
     kind[update & (ends > end)] = STATE
+    unseen = _names(trace, trace.label, allocs) == UNSEEN
+    kind[unseen] = UNKNOWN
     return kind
 
 
-def _steps(trace: Trace) -> _Steps:
+def _first_update(trace: Trace, steps: _Steps) -> int:
+    """When the first update ends of which the trace has events: marks may be older than these."""
+    requests = np.flatnonzero(trace.op[trace.provenance.live_at_start :] <= FREE)
+    first = trace.provenance.live_at_start + int(requests[0]) if len(requests) else len(trace)
+    seen = np.flatnonzero(steps.begins > first)
+    return int(steps.ends[seen[0]]) if len(seen) else len(trace)
+
+
+def _steps(trace: Trace, allocs: Ints, passes: NDArray[np.object_]) -> _Steps:
+    """The complete steps, by marks; without marks, by the allocs of PyTorch's optimizers."""
+    marked = _marked_steps(trace)
+    return marked if len(marked.begins) else _steps_of_optimizers(trace, allocs, passes)
+
+
+def _steps_of_optimizers(trace: Trace, allocs: Ints, passes: NDArray[np.object_]) -> _Steps:
+    """Steps whose updates begin with an optimizer's first alloc after other allocs.
+
+    They end before the first alloc after the optimizer's last one: its temporaries are freed then.
+    """
+    seen = allocs >= trace.provenance.live_at_start
+    at, optimizer = allocs[seen], passes[seen] == OPTIMIZER_PASS
+    change = np.diff(optimizer.astype(np.int8), prepend=np.int8(0), append=np.int8(0))
+    begins, ends = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
+    return _Steps(at[begins] - 1, np.append(at, len(trace))[ends] - 1)
+
+
+def _marked_steps(trace: Trace) -> _Steps:
     """The complete steps. If a step has several updates, its end begins with the first."""
     marks = np.flatnonzero(trace.op == MARK)
     names = [trace.labels[int(label)] for label in trace.block[marks]]

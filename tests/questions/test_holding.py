@@ -10,7 +10,7 @@ import numpy as np
 
 from allocbench.questions import holding
 from allocbench.questions.holding import alike, by_kind, by_module, holders, places_in_words
-from allocbench.workloads import ALLOC, FREE, MARK, Trace, write
+from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, write
 from tests.commands import folder, run
 from tests.traces import make
 
@@ -184,3 +184,72 @@ def test_without_steps_the_kinds_follow_the_labels() -> None:
         ("", "", 20),
         ("parameters", "h.0", 10),
     ]
+
+
+def ring() -> Trace:
+    """The end of a training run whose ring buffer was full, from the middle of a backward pass.
+
+    Before it: a parameter of 1000 B, its optimizer's state, an input of 40 B, a workspace of 64 B
+    of each thread, and, of unknown origin, an activation of 500 B and an old gradient of 1000 B.
+    """
+    labels = (*LABELS, "backward pass", "optimizer's step")
+    backward, optimizer = 6, 7
+    rows = [
+        (ALLOC, 0, 1000, MODEL, 0),
+        (ALLOC, 1, 1000, LOSS, optimizer),
+        (ALLOC, 2, 40, INPUT, 0),
+        (ALLOC, 3, 64, LOSS, 0),
+        (ALLOC, 4, 64, 0, backward),
+        (ALLOC, 5, 500, 0, 0),
+        (ALLOC, 6, 1000, 0, 0),
+        (MARK, UPDATE, 0, 0, 0),
+        (MARK, STEP, 0, 0, 0),  # marks of a step without events
+        (ALLOC, 7, 1000, 0, backward),
+        (FREE, 5, 0, 0, 0),
+        (MARK, UPDATE, 0, 0, 0),
+        (ALLOC, 8, 30, LOSS, optimizer),
+        (FREE, 8, 0, 0, 0),
+        (MARK, STEP, 0, 0, 0),
+        (FREE, 6, 0, 0, 0),
+        (FREE, 7, 0, 0, 0),
+    ]
+    columns = dict(zip(("label", "kind"), np.array(rows, np.uint32).T[3:], strict=True))
+    provenance = Provenance(live_at_start=7)
+    return make([row[:3] for row in rows], labels=labels, provenance=provenance, **columns)
+
+
+def test_blocks_from_before_the_recording_have_kinds() -> None:
+    assert kinds(ring(), 9) == {
+        holding.PARAMETERS: 1000,
+        holding.STATE: 1000,
+        holding.GRADIENTS: 2000,
+        holding.ACTIVATIONS: 500,
+        holding.WORKSPACES: 128,
+        holding.LASTING: 40,
+    }
+
+
+def test_without_marks_the_steps_are_those_of_pytorchs_optimizers() -> None:
+    """The allocs of an optimizer have its frames, and those of a backward pass that of a thread."""
+    trace = training()
+    assert trace.label is not None
+    labels = (*trace.labels, "optimizer's step")
+    of_optimizer = (trace.op == ALLOC) & np.isin(trace.size, (40, 1000)) & (trace.label == LOSS)
+    kind = np.where(of_optimizer, len(labels) - 1, 0).astype(np.uint32)
+    keep = trace.op != MARK
+    columns = {name: column[keep] for name, column in trace.columns().items()}
+    bare = replace(trace, **columns, labels=labels, kind=kind[keep])
+    assert kinds(bare) == kinds(trace)
+    temporary = np.flatnonzero(trace.size == 40)[1]
+    marks = int(np.count_nonzero(~keep[:temporary]))
+    assert kinds(bare, int(temporary) - marks) == kinds(trace, int(temporary))
+
+
+def test_what_an_unfinished_forward_pass_keeps_are_activations() -> None:
+    """Such as that in which a request fails, or an evaluation that keeps its graphs."""
+    trace = training()
+    loss = int(np.flatnonzero(trace.size == 4)[-1])
+    columns = {name: column[: loss + 1] for name, column in trace.columns().items()}
+    found = kinds(replace(trace, **columns))
+    assert found[holding.ACTIVATIONS] == 300 + 500 + 4
+    assert holding.FORWARD not in found

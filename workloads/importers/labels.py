@@ -28,11 +28,14 @@ OPTIMIZER_ENDS = "allocbench.optimizer_ends"
 """The name of a range that begins where `Optimizer.step` ends, which PyTorch annotates."""
 _STEPS = (_PROFILER_STEP, "step", _OPTIMIZER_STEP, OPTIMIZER_ENDS)
 _ENGINE = "torch::autograd::Engine::thread_main"
+_OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
 _MOST = 200  # characters
 MODULE_FILE = "<allocbench.module>"
 """The file name of frames that are named after a module; as in workloads/module_hook.py."""
 BACKWARD = "backward pass"
 """The kind of an alloc of the backward pass that is nothing more specific, such as a gradient."""
+OPTIMIZER = "optimizer's step"
+"""The same for an alloc that one of PyTorch's optimizers makes."""
 
 
 class Frame(NamedTuple):
@@ -72,9 +75,16 @@ def names_of(frames: Sequence[Frame]) -> dict[str, str]:
     return {
         "label": label_of(frames),
         "module": module_of(frames),
-        "kind": BACKWARD if is_backward(frames) else "",
+        "kind": _pass_of(frames),
         "line": line_of(frames),
     }
+
+
+def _pass_of(frames: Sequence[Frame]) -> str:
+    """The kind of an alloc of the backward pass or of an optimizer; "" for others."""
+    if is_backward(frames):
+        return BACKWARD
+    return OPTIMIZER if any(_OPTIMIZER.search(frame.filename) for frame in frames) else ""
 
 
 def label_of(frames: Iterable[Frame]) -> str:

@@ -97,6 +97,41 @@ def test_operators_on_the_same_thread_are_labels() -> None:
     assert "profile" in run(f"compare profile.dat {QUICK}").stdout
 
 
+def test_allocs_of_the_backward_pass_have_its_kind() -> None:
+    """A node of the autograd graph runs in the engine's range, and its operators in its own."""
+    path = profile(
+        ran("aten::mul", 1, 8),
+        memory(2, 0xA00, 512),
+        ran("autograd::engine::evaluate_function: MulBackward0", 20, 9),
+        ran("MulBackward0", 21, 7),
+        ran("aten::mul", 22, 5),
+        memory(23, 0xB00, 512),
+        ran("torch::autograd::AccumulateGrad", 40, 5),
+        memory(41, 0xC00, 512),
+    )
+    trace = read(path)
+    assert trace.kind is not None
+    assert labels(trace) == ["aten::mul", "aten::mul", "torch::autograd::AccumulateGrad"]
+    assert [trace.labels[n] for n in trace.kind] == ["", "backward pass", ""]
+
+
+def test_steps_end_with_the_optimizers_step() -> None:
+    """The annotation has a begin and an end: an update, and the mark of a step after it."""
+    step = {"cat": "user_annotation"}
+    path = profile(
+        ran("Optimizer.step#SGD.step", 10, 9, **step),
+        memory(12, 0xA00, 512),
+        memory(30, 0xB00, 512),
+        ran("Optimizer.step#SGD.step", 40, 9, **step),
+        memory(55, 0xC00, 512),
+    )
+    trace = read(path)
+    assert trace.steps == 2
+    names = [trace.labels[n] for n in trace.block[trace.op == MARK]]
+    assert names == ["Optimizer.step#SGD.step", "step"] * 2
+    assert trace.op.tolist() == [MARK, ALLOC, MARK, ALLOC, MARK, MARK, ALLOC]
+
+
 def test_each_step_counts_once() -> None:
     path = profile(
         ran("ProfilerStep#1", 1, 900, cat="user_annotation"),

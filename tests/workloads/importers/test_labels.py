@@ -18,6 +18,7 @@ from allocbench.workloads.importers.labels import (
     line_of,
     marks_of,
     module_of,
+    names_of,
 )
 from allocbench.workloads.trace import ALLOC, Trace
 
@@ -188,3 +189,11 @@ def test_each_step_counts_once(annotations: list[str], marks: list[str]) -> None
     found = marks_of(enumerate(annotations))
     assert [name for _, name in found] == marks
     assert [when for when, _ in found] == sorted(when for when, _ in found)
+
+
+def test_an_alloc_of_an_optimizer_has_its_kind() -> None:
+    step = frame(f"{TORCH}optim/adamw.py", "step")
+    assert names_of([frame(f"{TORCH}_tensor.py", "zeros_like"), step, MAIN])["kind"] == (
+        "optimizer's step"
+    )
+    assert names_of([frame("optim/adamw.py", "step"), MAIN])["kind"] == ""
