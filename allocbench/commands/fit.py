@@ -84,7 +84,7 @@ def run(
     from allocbench.commands.vary import answer
     from allocbench.inputs.question import allocator_specs, check_specs, read
     from allocbench.questions import fit
-    from allocbench.questions.hazards import growing
+    from allocbench.questions.hazards import growing, modelled
     from allocbench.questions.occupancy import Outside, ranks_of
     from allocbench.replays.runner import Runner
 
@@ -108,7 +108,7 @@ def run(
     with records_written(fitted, json):
         if json != STDOUT:
             _print(name, fitted, limits, trace.provenance.device)
-            for line in growing(run, specs, label(device)):
+            for line in [*growing(run, specs, label(device)), *modelled(specs)]:
                 console().print(Text(line))
             if PYTORCH in specs:
                 _print_filled(run, outside, fitted)
@@ -139,7 +139,8 @@ def _print_filled(run: Runner, outside: Outside, rows: pd.DataFrame) -> None:
     if chosen is None or not run.simulated:
         return
     filled = occupancy(run, PYTORCH, chosen, outside)
-    table = plain_table(f"what fills {chosen.name}", "bytes", "", right=("bytes",))
+    part = " in this part of the program" if run.trace.coverage.bound else ""
+    table = plain_table(f"what fills {chosen.name}{part}", "bytes", "", right=("bytes",))
     for size, what in _filling(filled, outside):
         table.add_row(units.size(size), what)
     console().print(table)

@@ -73,7 +73,13 @@ def run(
     """
     from allocbench.commands.comparison import show
     from allocbench.inputs.devices import device_specs
-    from allocbench.inputs.question import allocator_specs, check_specs, notes_on_recordings
+    from allocbench.inputs.question import (
+        allocator_specs,
+        check_specs,
+        failed_on,
+        notes_on_device,
+        notes_on_recordings,
+    )
     from allocbench.inputs.traces import load_all
     from allocbench.replays.experiment import Effort
     from allocbench.replays.runner import can_be_made
@@ -89,6 +95,9 @@ def run(
     check_outputs(output, json)
     sweeping = _sweeper()
     traces = load_all(workloads, model)
+    if (chosen := failed_on(devices, traces)) != devices:
+        places = [chosen]
+        tell_notes(notes_on_device(chosen))
     tell_notes(notes_on_recordings(traces, specs, places[0]))
     with _Progress() as progress:
         swept = sweeping.sweep(

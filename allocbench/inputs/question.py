@@ -134,12 +134,13 @@ def check_largest_request(question: Question[Trace]) -> None:
     """Raise UsageError if a single request is larger than the device.
 
     No allocator can serve such a trace, so there is nothing to compare. A capacity below the max
-    load but above every request is allowed: failed requests are counted.
+    load but above every request is allowed: failed requests are counted. So is the device on which
+    the last request of a recording failed, which nobody chose.
     """
     capacity = allocators.make_device(question.device).capacity
     for workload, trace in question.traces.items():
         largest = int(trace.size.max())
-        if largest > capacity:
+        if largest > capacity != trace.coverage.card:
             event = int(np.argmax(trace.size))
             raise UsageError(
                 f"--device {question.device}: a capacity of {human_bytes(capacity)} is too small "
@@ -154,6 +155,14 @@ def failed_on(device: str, traces: Mapping[str, AnyTrace]) -> str:
     if not isinstance(device, Unchosen) or cards or card < SMALLEST_DEVICE:
         return device
     return f"sim:{card}"
+
+
+def notes_on_device(device: str) -> list[str]:
+    """What `failed_on` has chosen."""
+    return [
+        f"the device is {label(device)}: what was reserved or free when the last request failed;"
+        " --device chooses another"
+    ]
 
 
 def notes_on_recordings(
@@ -192,15 +201,10 @@ def _check(
 def _question(
     traces: Mapping[str, AnyOrWhole], specs: Sequence[str], device: str
 ) -> Question[AnyOrWhole]:
-    notes = list[str]()
-    if (chosen := failed_on(device, traces)) != device:
-        device = chosen
-        notes.append(
-            f"the device is {label(device)}: what was reserved or free when the last request"
-            " failed; --device chooses another"
-        )
-    notes += notes_on_recordings(traces, specs, device)
-    return Question(traces, specs, device, notes, _free(device))
+    chosen = failed_on(device, traces)
+    notes = notes_on_device(chosen) if chosen != device else []
+    notes += notes_on_recordings(traces, specs, chosen)
+    return Question(traces, specs, chosen, notes, _free(chosen))
 
 
 def _free(device: str) -> tuple[int, int] | None:

@@ -14,7 +14,7 @@ from allocbench.base import units
 from allocbench.questions import growth, search_space
 from allocbench.questions.failure import Failure, before, first_failure, operators
 from allocbench.questions.growth import RepeatedGrowth, leak_of
-from allocbench.questions.hazards import growing
+from allocbench.questions.hazards import growing, modelled
 from allocbench.replays.runner import Runner, fresh, innermost
 from allocbench.reports.advice.coverage import needs
 from allocbench.reports.advice.recommending import consequence
@@ -220,7 +220,8 @@ def served(run: Runner, allocator: str, device: str) -> str:
         words = f"the request for {units.size(coverage.request)} that failed is served"
     card = f" Smallest card: {enough['card']}." if enough["card"] else ""
     words += f". It {needs(need, coverage.bound)} and {fits}.{card}"
-    return " ".join([words, *growing(run, [allocator], device)])
+    more = [f"{line[0].upper()}{line[1:]}." for line in modelled([allocator])]
+    return " ".join([words, *growing(run, [allocator], device), *more])
 
 
 def _changes(run: Runner, allocator: str, event: int) -> list[Attempt]:

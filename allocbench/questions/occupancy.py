@@ -46,7 +46,8 @@ class Outside:
 class Occupancy:
     """What fills a card at its fullest. Bytes.
 
-    reserved: what the allocator holds there, or would need if the card is too small. needed: the
+    reserved: what the allocator holds there, or would need if the card is too small; not less than
+    what the recorded program held before the first event. needed: the
     least that is enough for it, None if nothing is. parts: what is outside of it. fits: whether
     every request succeeds.
     """
@@ -68,7 +69,7 @@ def occupancy(run: Runner, spec: str, card: Card, outside: Outside) -> Occupancy
     free, needed = outside.free(card), run.min_capacity(spec)
     fits = free > 0 and run.completes(spec, free)
     reserved = run.on(f"sim:{free}").counted(spec)["peak_reserved"] if fits else needed
-    return Occupancy(card, int(reserved or 0), needed, outside.parts(card), fits)
+    return Occupancy(card, max(int(reserved or 0), run.held), needed, outside.parts(card), fits)
 
 
 def ranks_of(trace: Trace) -> int:

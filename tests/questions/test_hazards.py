@@ -10,7 +10,7 @@ import pytest
 
 from allocbench.allocators import SpecError, make, make_device
 from allocbench.questions import tune
-from allocbench.questions.hazards import breaks, caveats
+from allocbench.questions.hazards import breaks, caveats, modelled
 from allocbench.questions.recommend import EXPANDABLE, study
 from allocbench.questions.switching import conf
 from allocbench.workloads import Trace, catalog
@@ -82,3 +82,10 @@ def test_a_split_size_that_pytorch_refuses_is_refused() -> None:
     with pytest.raises(SpecError, match="max_split_size_mb"):
         make("caching:conf=max_split_size_mb:19", device)
     make("caching:max_split_size_mb=20", device)
+
+
+def test_cuda_async_is_called_a_model() -> None:
+    told = [line for line in caveats("cuda_async", gpt2()) if "model" in line]
+    assert len(told) == 1
+    assert not modelled(["caching", "bfc"])
+    assert modelled(["caching", "cuda_async:release_threshold=1MiB"]) == told

@@ -12,22 +12,26 @@ from typing import Any
 
 import pytest
 
+from allocbench.base.cards import find
 from allocbench.questions.explain import explain, served, verdict
 from allocbench.questions.failure import before
 from allocbench.questions.fit import bounds, fit
+from allocbench.questions.occupancy import Outside, occupancy
 from allocbench.questions.recommend import study
 from allocbench.replays.replayed import replayed
 from allocbench.replays.runner import Runner
 from allocbench.workloads import FREE, Trace, catalog, read
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 from allocbench.workloads.exporters.replayed_trace import ReplayedTrace
-from tests.commands import folder
+from tests.commands import folder, run
+from tests.workloads.importers.snapshots import MIB, Recorder, snapshot
 
 __all__ = ["folder"]  # the fixture, by its import
 REAL = Path(__file__).parents[3] / "shared/data/recordings"
 DEVICE = "sim:80GiB"
 EVENTS = 5000  # of each program
 PYTORCH = "caching"
+(CARD,) = find("H200 141GB")
 
 Snapshot = dict[str, Any]
 Cut = Callable[[Snapshot], Snapshot]
@@ -83,18 +87,21 @@ def check(part: Trace, truth: int) -> None:
     if not coverage.events:
         assert "the need is unknown" in served(Runner(part, DEVICE), PYTORCH, DEVICE)
         return
-    run = Runner(part, DEVICE)
-    need = run.min_capacity(PYTORCH)
+    runner = Runner(part, DEVICE)
+    need = runner.min_capacity(PYTORCH)
     assert need is not None
     assert need >= min(truth, coverage.held)
-    says = served(run, PYTORCH, DEVICE)
+    assert occupancy(runner, PYTORCH, CARD, Outside()).reserved >= min(truth, coverage.held)
+    says = served(runner, PYTORCH, DEVICE)
     assert "at least" in says or need >= truth, says
     assert "no request fails" not in says
-    made = study(part, DEVICE, specs=[PYTORCH], orders=0, budget=0, runner=run)
+    made = study(part, DEVICE, specs=[PYTORCH], orders=0, budget=0, runner=runner)
     assert made.confidence.level != "high"
     assert "at least" in made.advice.lines[0] or need >= truth
     assert made.rows["coverage"].notna().all()
-    assert fit(part, [PYTORCH], DEVICE, known=bounds(part, 0), runner=run)["coverage"].notna().all()
+    assert (
+        fit(part, [PYTORCH], DEVICE, known=bounds(part, 0), runner=runner)["coverage"].notna().all()
+    )
 
 
 def need_of(trace: Trace) -> int:
@@ -198,3 +205,18 @@ def test_a_failure_at_the_end_is_never_called_a_success() -> None:
     assert again is not None
     assert again.failure.requested == failing.failure.requested
     assert "at least" in verdict(again)
+    quick = "failed.pickle --allocators caching,naive --no-min-capacity"
+    for line in (f"compare {quick} --time 0", f"sweep {quick} -o swept.jsonl"):
+        rows = json.loads(run(f"{line} --json -").stdout)
+        assert {row["device"] for row in rows} == {f"sim:{capacity}"}
+        assert [bool(row["failures"]) for row in rows] == [True, False]  # naive has room
+
+
+def test_a_request_larger_than_the_card_of_a_recording_is_compared() -> None:
+    recorder = Recorder()
+    recorder.alloc(1000)
+    recorder.oom(64 * MIB)
+    Path("oom.pickle").write_bytes(pickle.dumps(snapshot(recorder)))
+    (row,) = json.loads(run("compare oom.pickle --allocators caching --time 0 --json -").stdout)
+    assert row["failures"] == 1
+    assert row["min_capacity"] == 2 * MIB + 64 * MIB
