@@ -37,8 +37,9 @@ def run(
     workloads: options.Workloads,
     allocators: options.Allocators = ALL,
     devices: Annotated[
-        str, typer.Option(metavar="SPEC,SPEC", help="Devices; see `list devices`.")
-    ] = DEVICE,
+        str | None,
+        typer.Option(metavar="SPEC,SPEC", help=f"Devices; see `list devices`. Default: {DEVICE}."),
+    ] = None,
     model: options.Model = None,
     time: options.Passes = 0,
     min_capacity: options.Capacity = True,
@@ -84,7 +85,7 @@ def run(
     from allocbench.replays.experiment import Effort
     from allocbench.replays.runner import can_be_made
 
-    places = device_specs(devices)
+    places = [DEVICE] if devices is None else device_specs(devices)
     works = [allocator_specs(allocators, place) for place in places]
     specs = list(dict.fromkeys(chain.from_iterable(works)))
     for spec in specs:
@@ -95,7 +96,7 @@ def run(
     check_outputs(output, json)
     sweeping = _sweeper()
     traces = load_all(workloads, model)
-    if (chosen := failed_on(devices, traces)) != devices:
+    if devices is None and (chosen := failed_on(DEVICE, traces)) != DEVICE:
         places = [chosen]
         tell_notes(notes_on_device(chosen))
     tell_notes(notes_on_recordings(traces, specs, places[0]))
