@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -237,7 +238,7 @@ def test_without_marks_the_steps_are_those_of_pytorchs_optimizers() -> None:
     of_optimizer = (trace.op == ALLOC) & np.isin(trace.size, (40, 1000)) & (trace.label == LOSS)
     kind = np.where(of_optimizer, len(labels) - 1, 0).astype(np.uint32)
     keep = trace.op != MARK
-    columns = {name: column[keep] for name, column in trace.columns().items()}
+    columns: dict[str, Any] = {name: column[keep] for name, column in trace.columns().items()}
     bare = replace(trace, **columns, labels=labels, kind=kind[keep])
     assert kinds(bare) == kinds(trace)
     temporary = np.flatnonzero(trace.size == 40)[1]
@@ -249,7 +250,7 @@ def test_what_an_unfinished_forward_pass_keeps_are_activations() -> None:
     """Such as that in which a request fails, or an evaluation that keeps its graphs."""
     trace = training()
     loss = int(np.flatnonzero(trace.size == 4)[-1])
-    columns = {name: column[: loss + 1] for name, column in trace.columns().items()}
+    columns: dict[str, Any] = {name: column[: loss + 1] for name, column in trace.columns().items()}
     found = kinds(replace(trace, **columns))
     assert found[holding.ACTIVATIONS] == 300 + 500 + 4
     assert holding.FORWARD not in found
