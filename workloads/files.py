@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import BinaryIO, TypeVar
 
+from allocbench.base.error_text import ErrorText, MemoryDump
 from allocbench.base.whole_file import whole_file
 from allocbench.workloads import error_texts
 from allocbench.workloads.block_lifetimes import (
@@ -36,6 +37,7 @@ from allocbench.workloads.plain_csv import write_csv
 from allocbench.workloads.recordings import Recording
 from allocbench.workloads.streaming import AnyTrace, StreamedTrace, check_sum
 from allocbench.workloads.trace import Trace, TraceError
+from allocbench.workloads.xla_buffers import BufferAssignment, is_assignment, parse_assignment
 
 
 def read(path: str | Path, **options: str | int) -> Trace:
@@ -66,7 +68,7 @@ def read_large(
     most = MOST_IN_MEMORY if most_in_memory is None else most_in_memory
     with ExitStack() as opened:
         file, name = opened.enter_context(open_input(path))
-        file_format = _format_of(file, options)
+        file_format = _format_of(file, name, options)
         source = file_format.stream(file, name, most)
         if source is not None:
             return StreamedTrace(source, told(path), opened.pop_all().close)
@@ -76,8 +78,8 @@ def read_large(
 
 def read_plannable(
     path: str | Path, **options: str | int
-) -> OperatorGraph | tuple[Lifetimes, bool]:
-    """The operator graph of a file, or its blocks and whether it is a CSV of lifetimes.
+) -> OperatorGraph | BufferAssignment | tuple[Lifetimes, bool]:
+    """The operator graph of a file, its XLA buffers, or its blocks and whether it is a CSV of them.
 
     options: those of the trace format. Raises TraceError like `read`, and ModuleNotFoundError with
     the extra that a TensorFlow Lite model requires.
@@ -87,6 +89,8 @@ def read_plannable(
         file.seek(0)
         if not options and is_graph(head):
             return parse_graph(file)
+        if not options and is_assignment(head):
+            return parse_assignment(file, name)
         if not options and is_lifetimes(head):
             return parse_lifetimes(file), True
         return lifetimes(_read(file, name, options, Format.read, _itself)), False
@@ -111,7 +115,7 @@ def _read(
     reader: Callable[..., _Read],
     trace_of: Callable[[_Read], Trace],
 ) -> _Read:
-    file_format = _format_of(file, options)
+    file_format = _format_of(file, name, options)
     content = reader(file_format, file, name, **options)
     trace = trace_of(content)
     if not len(trace):
@@ -125,11 +129,11 @@ def _read(
     return content
 
 
-def _format_of(file: BinaryIO, options: Mapping[str, str | int]) -> Format:
+def _format_of(file: BinaryIO, name: Path, options: Mapping[str, str | int]) -> Format:
     """The format of an open file, which has these options."""
     head = file.read(HEAD)
     file.seek(0)
-    file_format = _format(head, file)
+    file_format = _format(head, file, name)
     _check_options(file_format, options)
     return file_format
 
@@ -169,24 +173,25 @@ def write(trace: Trace, path: str | Path, kind: str | None = None) -> None:
 
 
 class NotATraceError(TraceError):
-    """The file is a text, from which `error_texts` has read numbers."""
+    """The file is no trace, but `explain` answers from its content."""
 
-    def __init__(self, message: str, error: error_texts.ErrorText) -> None:
+    def __init__(self, message: str, content: ErrorText | MemoryDump) -> None:
         super().__init__(message)
-        self.error = error
+        self.content = content
 
 
 _MOST_TEXT = 1 << 25
 """Bytes at the end of a text in which errors are looked for."""
 
 
-def _format(head: bytes, file: BinaryIO) -> Format:
+def _format(head: bytes, file: BinaryIO, name: Path) -> Format:
     if not head:
         raise TraceError("is empty")
     if is_graph(head):
         raise TraceError("is the graph of a model, not a trace; `allocbench plan` reads it")
     if other := other_of(head):
-        raise TraceError(str(other))
+        content = other.read(file, name)
+        raise TraceError(str(other)) if content is None else NotATraceError(str(other), content)
     if recognized := format_of(head):
         return recognized
     names = "; ".join(file_format.name for file_format in FORMATS)

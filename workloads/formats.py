@@ -19,6 +19,7 @@ from allocbench.workloads.serving import LOG_OPTIONS
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from allocbench.base.error_text import MemoryDump
     from allocbench.workloads.recordings import Recording
     from allocbench.workloads.streaming import Source
     from allocbench.workloads.trace import Trace
@@ -156,16 +157,25 @@ class Other:
 
     name: "is NAME" says what it is. begins: a pattern of its first bytes; b"" for texts, which are
     recognized by `error_texts`. answers: what it can answer. instead: what to do, or to record.
+    reader: `module:function` that reads what `explain` shows of it; "" if it shows nothing.
     """
 
     name: str
     begins: bytes
     answers: str
     instead: str
+    reader: str = ""
 
     def __str__(self) -> str:
         told = "; ".join(filter(None, (self.answers, self.instead)))
         return f"is {self.name}{': ' if self.answers else '; '}{told}"
+
+    def read(self, file: BinaryIO, path: Path) -> MemoryDump | None:
+        """What `explain` shows of an open file; raises TraceError."""
+        if not self.reader:
+            return None
+        content: MemoryDump = _function(self.reader)(file, path)
+        return content
 
 
 SNAPSHOT_INSTEAD = (
@@ -203,15 +213,16 @@ OTHERS = (
     Other(
         "a memory profile of JAX (pprof)",
         rb"(?s)(?:\x0a[\x02\x04]\x08.(?:\x10.)?){1,4}\x12",
-        "it shows what was live at one moment, by stack, and no requests",
-        "`pprof -top FILE` lists the stacks; for the error of a program, give its log to"
-        " `allocbench explain`",
+        "it shows what was live at one moment, and no requests",
+        "`allocbench explain` lists the lines that hold memory; for an error, it takes the log",
+        "pprof:read",
     ),
     Other(
         "a buffer assignment of XLA",
         rb"\s*BufferAssignment:",
-        "it has the buffers of one program and their offsets, but not when they are live",
-        "dump the module, too: XLA_FLAGS='--xla_dump_to=FOLDER --xla_dump_hlo_as_text'",
+        "it has the buffers of one program",
+        "`allocbench explain` lists them, and `allocbench plan` compares XLA's offsets with others",
+        "xla_buffers:read_held",
     ),
     Other(
         "a file of conversations (ShareGPT)",

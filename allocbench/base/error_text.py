@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The numbers in the text of an out-of-memory error, as `workloads.error_texts` reads them."""
+"""What files other than traces say of memory: texts of out-of-memory errors, dumps and profiles."""
 
 from __future__ import annotations
 
@@ -107,3 +107,22 @@ class ErrorText:
     buffers: Sequence[HeldBuffer] = ()
     segments: Sequence[DumpedSegment] = ()
     unlisted: int = 0
+
+
+@dataclass(frozen=True)
+class MemoryDump:
+    """What a file shows of memory at one moment.
+
+    name: of the kind of file. when: what the moment is. kinds: bytes of each kind of memory.
+    buffers: what holds it, the largest first.
+    """
+
+    name: str
+    when: str
+    kinds: Sequence[HeldBuffer]
+    buffers: Sequence[HeldBuffer]
+
+    @property
+    def total(self) -> int:
+        """Bytes of all kinds."""
+        return sum(row.size.low for row in self.kinds)

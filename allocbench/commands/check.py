@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from allocbench.base import units
+from allocbench.base.error_text import ErrorText
 from allocbench.base.text import one_line
 from allocbench.commands import options
 from allocbench.inputs import DEVICE, Unchosen
@@ -74,7 +75,6 @@ def _answers(
     from allocbench.inputs.question import read
     from allocbench.programs import program
     from allocbench.questions import check
-    from allocbench.workloads.files import NotATraceError
 
     for workload in workloads:
         for given in devices:
@@ -90,9 +90,10 @@ def _answers(
                         without_events=True,
                     )
             except TraceError as error:
-                if not isinstance(error.__cause__, NotATraceError):
+                content = getattr(error.__cause__, "content", None)
+                if not isinstance(content, ErrorText):
                     raise
-                yield as_check(workload, error.__cause__.error, device)
+                yield as_check(workload, content, device)
                 continue
             name, trace = question.only
             where = None if isinstance(question.device, Unchosen) else question.device

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer of `explain` to the text of an error: sentences, a table of its numbers, JSON."""
+"""The answer of `explain` to files that are not traces: texts of errors, dumps, profiles."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from json import dumps
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.base.error_text import ErrorText, HeldBuffer
+from allocbench.base.error_text import ErrorText, HeldBuffer, MemoryDump
 from allocbench.base.text import one_line
 from allocbench.inputs import Unchosen
 from allocbench.inputs.devices import bytes_of_card
@@ -21,7 +22,14 @@ from allocbench.output.terminal import console, plain_table
 from allocbench.output.text_drawings import LEGEND, MARGIN, picture
 from allocbench.questions.error_text import blocks_in_the_way, by_operator, on_card, verdict
 from allocbench.reports.advice.check import Answer, Verdict, by_text
-from allocbench.reports.advice.error_text import FULL, PIECES, ErrorVerdict, exactly, sentences
+from allocbench.reports.advice.error_text import (
+    FULL,
+    PIECES,
+    ErrorVerdict,
+    exactly,
+    sentences,
+    shown,
+)
 from allocbench.workloads.formats import text_of
 
 _FIELDS = {
@@ -41,17 +49,23 @@ _MOST = 8  # rows of a table
 _BAR = 64  # letters, where there is room
 
 
-def answer(name: str, error: ErrorText, json: str | None, device: str) -> None:
+def answer(name: str, content: ErrorText | MemoryDump, json: str | None, device: str) -> None:
     """Print the answer, and write the numbers as JSON if a path is given.
 
     device: a card that somebody chose has the size that the text does not say.
     """
-    error = _on(device, error)
-    found = verdict(error)
-    write = partial(_write, error, found)
+    if isinstance(content, MemoryDump):
+        told: dict[str, Any] = {"dump": asdict(content)}
+        show = partial(_show_held, name, content)
+    else:
+        error = _on(device, content)
+        found = verdict(error)
+        told = {"error": asdict(error), "verdict": asdict(found)}
+        show = partial(_show, name, error, found)
+    write = partial(_write, told)
     with written({json: write} if json else {}, ".json", write):
         if json != STDOUT:
-            _show(name, error, found)
+            show()
 
 
 def as_check(name: str, error: ErrorText, device: str) -> Answer:
@@ -84,11 +98,25 @@ def _on(device: str, error: ErrorText) -> ErrorText:
     return error if isinstance(device, Unchosen) else on_card(error, bytes_of_card(device))
 
 
-def _write(error: ErrorText, found: ErrorVerdict, path: str) -> None:
+def _write(told: dict[str, Any], path: str) -> None:
     """Write the numbers, each a range of bytes, and what they prove; - is standard output."""
     with open_output(path) as sink:
-        told = {"error": asdict(error), "verdict": asdict(found)}
         sink.write(dumps(told, indent=1).encode() + b"\n")
+
+
+def _show_held(name: str, dump: MemoryDump) -> None:
+    """What a dump shows, by kind of memory, and the largest parts."""
+    out = console()
+    out.print(Text(shown(dump)))
+    out.print()
+    table = plain_table(f"{name}: {dump.name}", "bytes", "share", "kind", right=("bytes", "share"))
+    for row in sorted(dump.kinds, key=lambda row: -row.size.low):
+        share = units.percent(row.size.low / dump.total)
+        table.add_row(units.size(row.size.low), share, Text(one_line(row.name)))
+    out.print(table)
+    if dump.buffers:
+        out.print()
+        out.print(buffers_table("the largest parts", dump.buffers))
 
 
 def _show(name: str, error: ErrorText, found: ErrorVerdict) -> None:
@@ -137,7 +165,7 @@ def _show_dump(error: ErrorText) -> None:
 def buffers_table(title: str, rows: Sequence[HeldBuffer]) -> Table:
     """What holds memory, the largest first."""
     if len(rows) > _MOST:
-        title += f": the largest {_MOST} of {len(rows):,}"
+        title += f": {_MOST} of {len(rows):,}"
     lines = any(row.line for row in rows)
     table = plain_table(title, "bytes", "name", *(["line"] if lines else []), right=("bytes",))
     for row in rows[:_MOST]:

@@ -68,6 +68,7 @@ def run(
 
     The file may also be the text of an error, with a log around it, or - for standard input. The
     answer is then what its numbers prove: is the memory full, or may another arrangement help?
+    Of a memory profile of JAX or a buffer assignment of XLA, the command shows what holds memory.
     """
     from allocbench.commands import error_answer
     from allocbench.inputs.question import read
@@ -89,7 +90,7 @@ def run(
     except TraceError as error:
         if not isinstance(error.__cause__, NotATraceError):
             raise
-        error_answer.answer(workload, error.__cause__.error, json, device)
+        error_answer.answer(workload, error.__cause__.content, json, device)
         return
     tell_notes(question.notes)
     (name, trace), device = question.only, question.device

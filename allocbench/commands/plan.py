@@ -24,6 +24,7 @@ from allocbench.output.files import STDOUT, check_outputs, open_output, written
 from allocbench.output.terminal import console, plain_table
 from allocbench.questions.model_plan import ALIGNMENT as _ALIGNMENT_OF_MODEL
 from allocbench.questions.model_plan import ModelPlan, plan_model
+from allocbench.reports.advice.error_text import xla_plan
 
 if TYPE_CHECKING:
     from allocbench.workloads import OperatorGraph
@@ -42,7 +43,8 @@ def run(
         typer.Argument(
             metavar=f"WORKLOAD|FILE{options.OR_COMMAND}",
             help="A workload (see `list`), a file in any format of `list formats`, the graph of a"
-            " model (.tflite or JSON), or a program to run after two dashes.",
+            " model (.tflite or JSON), a buffer assignment of XLA, or a program to run after two"
+            " dashes.",
         ),
     ],
     planner: Annotated[
@@ -56,7 +58,7 @@ def run(
         int | None,
         options.bytes_option(
             f"A power of two; default: {_ALIGNMENT} for a trace, {_ALIGNMENT_OF_MODEL} for a"
-            " model, 1 for a CSV of lifetimes."
+            " model, 1 for a CSV of lifetimes, that of XLA's own offsets for its buffers."
         ),
     ] = None,
     output: Annotated[
@@ -72,9 +74,13 @@ def run(
 
     The lower the plan, the better. A plan cannot be lower than the lower bound, so a plan that
     reaches it is optimal. If a file goes to standard output, nothing else is printed.
+
+    For a buffer assignment of XLA, the temporary buffers are planned, and the height of XLA's own
+    plan is shown.
     """
     from allocbench.inputs.traces import load_plannable  # imported late: --help stays fast
     from allocbench.workloads import OperatorGraph, write_plan
+    from allocbench.workloads.xla_buffers import BufferAssignment, alignment_of, temporary_blocks
 
     if planner not in allocators.planners():
         valid = ", ".join(allocators.planners())
@@ -85,19 +91,29 @@ def run(
         model_plan = _plan_model(source, plannable, planner, alignment, time_limit)
         _write(json, model_plan.numbers, output, model_plan.write, _model_table(source, model_plan))
         return
-    blocks, is_csv = plannable
+    if isinstance(plannable, BufferAssignment):
+        with errors_naming(source):
+            blocks, offsets, own = temporary_blocks(plannable)
+        default, xla = alignment_of(offsets, _ALIGNMENT), own
+    else:
+        blocks, is_csv = plannable
+        default, xla = 1 if is_csv else _ALIGNMENT, None
     with errors_naming(source), _progress() as report:
         plan = allocators.plan(
             blocks.size,
             blocks.first,
             blocks.last,
             planner=planner,
-            alignment=(1 if is_csv else _ALIGNMENT) if alignment is None else alignment,
+            alignment=default if alignment is None else alignment,
             time_limit=time_limit,
             report=report,
         )
     write = partial(write_plan, blocks, plan.offsets)
-    _write(json, _numbers(plan), output, write, _table(source, plan))
+    numbers, table = _numbers(plan), _table(source, plan)
+    if xla is not None:
+        numbers["xla_height"] = xla
+        table.caption = xla_plan(plan.height, xla)
+    _write(json, numbers, output, write, table)
 
 
 def _write(

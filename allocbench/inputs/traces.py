@@ -25,6 +25,7 @@ from allocbench.workloads import (
     read_large,
     read_plannable,
 )
+from allocbench.workloads.xla_buffers import BufferAssignment
 
 AnyOrWhole = TypeVar("AnyOrWhole", Trace, AnyTrace)
 STANDARD_INPUT = "-"
@@ -100,8 +101,11 @@ def _nearest(text: str) -> str:
     return "`allocbench list workloads` shows the workloads"
 
 
-def load_plannable(source: str, model: str | None = None) -> OperatorGraph | tuple[Lifetimes, bool]:
-    """A model's graph; or the blocks of a workload or a file, and whether it was a CSV of them.
+def load_plannable(
+    source: str, model: str | None = None
+) -> OperatorGraph | BufferAssignment | tuple[Lifetimes, bool]:
+    """A model's graph; XLA's buffers; or the blocks of a workload or a file, and whether it was a
+    CSV of them.
 
     Raises as `load` does.
     """

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from allocbench.base import units
-from allocbench.base.error_text import Amount, ErrorText
+from allocbench.base.error_text import Amount, ErrorText, MemoryDump
 
 FULL: Final = "full"
 PIECES: Final = "pieces"
@@ -63,6 +63,23 @@ def sentences(error: ErrorText, found: ErrorVerdict, instead: str) -> list[str]:
     if error.errors > 1:
         lines.append(f"The text has {error.errors} such errors; this is about the last one.")
     return [*lines, f"To know more: {instead}."]
+
+
+def shown(dump: MemoryDump) -> str:
+    """What a dump shows, and what it cannot."""
+    return (
+        f"{_upper(dump.name)}: {units.size(dump.total)} are in use {dump.when}. It has no requests,"
+        " so what else is in use, and what is free, is not known."
+    )
+
+
+def xla_plan(height: int, own: int) -> str:
+    """A plan compared with that of XLA. Bytes."""
+    if height == own:
+        return f"XLA's own plan has the same height, {units.size(own)}."
+    words = "lower" if height < own else "higher"
+    by = units.size(abs(own - height))
+    return f"XLA's own plan has {units.size(own)}; this one is {by} {words}."
 
 
 def size_or_bound(amount: Amount) -> str:
@@ -187,6 +204,10 @@ def _asked(error: ErrorText) -> str:
     return f"The request of {_size(error.requested)}{by}"
 
 
+def _upper(sentence: str) -> str:
+    return sentence[0].upper() + sentence[1:]
+
+
 def _lower(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
@@ -232,7 +253,7 @@ def _users(found: ErrorVerdict) -> list[str]:
             f"{size_or_bound(found.together)} of the card are used outside of this allocator: by"
             " its CUDA context, by libraries and by other processes."
         )
-    return [line[0].upper() + line[1:] for line in lines]
+    return [_upper(line) for line in lines]
 
 
 def _advice(error: ErrorText, found: ErrorVerdict) -> str:

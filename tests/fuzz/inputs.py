@@ -25,7 +25,7 @@ from allocbench import allocators
 from allocbench.allocators import spec
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.questions import model_plan
-from allocbench.questions.error_text import verdict
+from allocbench.questions.error_text import blocks_in_the_way, by_operator, on_card, verdict
 from allocbench.reports.advice.error_text import sentences
 from allocbench.reports.output import ResultError
 from allocbench.reports.rows import bundle, results
@@ -39,7 +39,9 @@ from allocbench.workloads import (
     features,
     files,
     lifetimes,
+    pprof,
     write_parquet,
+    xla_buffers,
 )
 from allocbench.workloads.formats import HEAD, format_of
 from allocbench.workloads.generator import Generator, settle
@@ -145,9 +147,33 @@ def error_text(data: bytes) -> None:
     """The text of an error, with what its numbers prove."""
     error = error_texts.parse(data.decode(errors="replace"))
     if error is not None:
-        found = verdict(error)
+        found = verdict(on_card(error, 1 << 34))
         assert all("\n" not in line for line in sentences(error, found, ""))
+        pins, _ = blocks_in_the_way(error)
+        assert len(pins) <= sum(len(segment.blocks) for segment in error.segments)
+        assert all(row.size.low >= 0 for row in by_operator(error))
         assert found.missing is None or found.missing.high >= 0
+
+
+def memory_profile(data: bytes) -> None:
+    """A memory profile of JAX."""
+    with suppress(TraceError):
+        dump = pprof.read(io.BytesIO(data), _PATH)
+        assert sum(row.size.low for row in dump.buffers) == dump.total
+
+
+def buffer_assignment(data: bytes) -> None:
+    """A buffer assignment of XLA, with its live ranges."""
+    with suppress(TraceError):
+        assert xla_buffers.read_held(io.BytesIO(data), _PATH).total >= 0
+        assignment = xla_buffers.parse_assignment(io.BytesIO(data), _PATH)
+        blocks, offsets, height = xla_buffers.temporary_blocks(assignment)
+        ends = [at + size for at, size in zip(offsets, blocks.size.tolist(), strict=True)]
+        assert max(ends) <= height
+        alignment = xla_buffers.alignment_of(offsets, 256)
+        allocators.plan(
+            blocks.size, blocks.first, blocks.last, planner="greedy_by_size", alignment=alignment
+        )
 
 
 def gzip_file(data: bytes) -> None:
@@ -246,6 +272,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "request_log": request_log,
     "model_config": model_config,
     "error_text": error_text,
+    "memory_profile": memory_profile,
+    "buffer_assignment": buffer_assignment,
     "gzip": gzip_file,
     "results": result_files,
     "allocator": allocator_spec,

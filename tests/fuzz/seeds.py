@@ -22,6 +22,7 @@ from tests.traces import GOOD, make
 from tests.workloads.importers import snapshots
 from tests.workloads.importers.test_kineto import memory, ran
 from tests.workloads.importers.test_rmm_log import LOG
+from tests.workloads.memory_dumps import ASSIGNMENT, PROFILE, RANGES
 from tests.workloads.serving.test_architectures import LLAMA
 from tests.workloads.serving.test_requests import AZURE, BAILIAN, BURST, BURST_LATER, MOONCAKE
 
@@ -95,6 +96,8 @@ def seeds() -> dict[str, list[bytes]]:
             for more in ({}, {"quantization_config": {"quant_method": "awq", "bits": 4}})
         ],
         "error_text": [text.encode() for text, *_ in OTHERS.values()],
+        "memory_profile": [PROFILE],
+        "buffer_assignment": [(ASSIGNMENT + RANGES).encode()],
         "gzip": [*csv, LOG.encode()],
         "results": _results(),
         "allocator": [case.spec.encode() for case in CASES],

@@ -17,6 +17,7 @@ from allocbench.workloads.formats import OTHERS, text_of
 from tests.commands import error, folder, output, run
 from tests.questions import test_error_text as texts
 from tests.traces import message_of
+from tests.workloads.memory_dumps import PROFILE
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -56,9 +57,7 @@ SAMPLES = {
         (60).to_bytes(8, "little") + b'{"weight": {"dtype": "F32", "shape": [3]}}',
         (60).to_bytes(8, "little") + b'{"__metadata__": {"format": "pt"}}',
     ],
-    "a memory profile of JAX (pprof)": [
-        b"\n\4\b\1\x10\2\n\4\b\3\x10\4\x12\x08\n\1\1\x12\3\1\x80\1"
-    ],
+    "a memory profile of JAX (pprof)": [PROFILE],
     "a buffer assignment of XLA": [b"BufferAssignment:\nallocation 0: size 4194304\n"],
     "a file of conversations (ShareGPT)": [
         b'[{"id": "a", "conversations": [{"from": "human", "value": "hi"}]}]'
