@@ -25,7 +25,7 @@ _INNER = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Names of what torch.compile, FSDP and PyTorch's checkpoint wrapper wrap."""
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
 FROZEN = "buffers and parameters without gradients"
-"""Kinds of tensors, as in allocbench/questions/holding.py."""
+"""Kinds of tensors, as in workloads/block_origins.py."""
 Tensor = tuple[int, str, str]
 """An address, the path of a module, and a kind."""
 _MODEL = "module"

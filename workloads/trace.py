@@ -33,9 +33,10 @@ OPTIONAL_COLUMNS = {
     "module": "uint32",
     "kind": "uint32",
     "line": "uint32",
+    "stack": "uint32",
     "pool": "uint16",
 }
-NAMED = ("label", "module", "kind", "line")  # columns of indices into the labels
+NAMED = ("label", "module", "kind", "line", "stack")  # columns of indices into the labels
 
 _CHUNK = 1 << 16  # events checked at a time, to limit the memory needed
 
@@ -64,6 +65,9 @@ class Trace(EventArrays):
         "backward pass" and "optimizer's step" for other allocs of these passes, or "".
     line: uint32 (n,) or None, index into `labels`: the line of the user's program that each alloc
         comes from, such as "train.py:68 forward", or "".
+    stack: uint32 (n,) or None, index into `labels`: the calls of the program that lead to each
+        alloc, outermost first, with semicolons between them, as in folded stacks of flame graphs:
+        "train.py:80 <module>;train.py:68 forward", or "".
     layout: what the recorded allocator held before the first event, or None where that is not
         known. An allocator that can take a layout over begins with it and does not serve the allocs
         of its blocks; any other allocator serves them first.
@@ -76,6 +80,7 @@ class Trace(EventArrays):
     module: NDArray[np.uint32] | None = None
     kind: NDArray[np.uint32] | None = None
     line: NDArray[np.uint32] | None = None
+    stack: NDArray[np.uint32] | None = None
     provenance: Provenance = Provenance()  # noqa: RUF009
     layout: Layout | None = None
     pools: tuple[PrivatePool, ...] = ()

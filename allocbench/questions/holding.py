@@ -1,55 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds memory at an instant of a training run: parameters, gradients, activations, ...
 
-The kinds follow from when a block is allocated and freed, as those of torch.profiler's memory
-timeline do (torch/profiler/_memory_profiler.py): a gradient is a block of a parameter's size that a
-backward pass leaves behind. If the recorded program stated the kind of a tensor, that kind is used.
-The labels of a trace show its passes: PyTorch marks `Optimizer.step`, and the threads of the
-autograd engine have no Python frames, so allocs of a backward pass have no label, while those of a
-forward pass have a line.
+The kinds are those of `workloads.block_origins`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
 from allocbench.base import units
 from allocbench.base.text import one_line
-from allocbench.workloads import FREE, MARK, Trace
-from allocbench.workloads.coverage import UNSEEN
-from allocbench.workloads.trace import spans
+from allocbench.workloads import Trace
+from allocbench.workloads.block_origins import BACKWARD_OF, names_at, origins, places_of
 
-PARAMETERS = "parameters"
-GRADIENTS = "gradients"
-STATE = "optimizer state"
-ACTIVATIONS = "activations and inputs"
-FORWARD = "temporaries of the forward pass"
-BACKWARD = "temporaries of the backward pass"
-UPDATE = "temporaries of the optimizer"
-LASTING = "buffers and parameters without gradients"
-WORKSPACES = "workspaces and other memory that lasts"
-UNKNOWN = ""
-BACKWARD_OF = "backward of "
-BACKWARD_PASS, OPTIMIZER_PASS = "backward pass", "optimizer's step"
-"""The kinds in a trace of allocs of which it says no more."""
 _OF_KINDS = ("kind", "blocks", "bytes", "share", "places", "modules")
 _OF_MODULES = ("module", "modules", "bytes", "share", "kinds")
-_UPDATE_BEGINS = "Optimizer.step#"
-
-Ints = NDArray[np.int64]
-
-
-@dataclass(frozen=True)
-class _Steps:
-    """Events at which the optimizer's updates begin and end, one pair per step."""
-
-    begins: Ints
-    ends: Ints
 
 
 def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
@@ -62,39 +30,23 @@ def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
     if event is None:
         load = trace.load
         event = int(load.argmax()) if len(load) else 0
-    allocs, ends = spans(trace.op, trace.block)
-    alive = np.flatnonzero((allocs <= event) & (ends > event))
-    kind = _kinds(trace, allocs, ends)
-    source = _source(trace, kind, allocs, ends)[alive]
+    found = origins(trace)
+    alive = np.flatnonzero((found.allocs <= event) & (found.ends > event))
+    source = found.source[alive]
     place = places_of(trace, source)
-    derived = source != allocs[alive]
+    derived = found.derived[alive]
     place[derived] = BACKWARD_OF + place[derived]
     rows = pd.DataFrame(
         {
-            "kind": kind[alive],
+            "kind": found.kind[alive],
             "place": place,
-            "module": _names(trace, trace.module, source),
+            "module": names_at(trace, trace.module, source),
             "blocks": 1,
-            "bytes": trace.size[allocs[alive]].astype(np.int64),
+            "bytes": trace.size[found.allocs[alive]].astype(np.int64),
         }
     )
     summed = rows.groupby(["kind", "place", "module"], as_index=False, sort=True).sum()
     return summed.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
-
-
-def places_of(trace: Trace, events: Ints) -> NDArray[np.object_]:
-    """Where each of some allocs comes from: the line of the program, then its label, or ""."""
-    lines, labels = _names(trace, trace.line, events), _names(trace, trace.label, events)
-    places = np.empty(len(events), object)
-    places[:] = [_place(*pair) for pair in zip(lines, labels, strict=True)]
-    return places
-
-
-def _place(line: str, label: str) -> str:
-    """The label of a recording without operators is a line, too: "train.py:7:step"."""
-    if not line or label.startswith(line.partition(" ")[0]):
-        return label or line
-    return f"{line} {label}".rstrip()
 
 
 def by_kind(held: pd.DataFrame, most: int = 3) -> pd.DataFrame:
@@ -131,29 +83,6 @@ def _largest(held: pd.DataFrame, keys: pd.Series, most: int) -> list[tuple[str, 
     return [(str(key), int(size)) for key, size in ordered.items()]
 
 
-def _source(trace: Trace, kind: NDArray[np.object_], allocs: Ints, ends: Ints) -> Ints:
-    """The alloc that gives each block its place: its own, unless a backward pass has no label.
-
-    A node of the autograd graph frees what its operator saved once it has run, so a temporary of a
-    backward pass belongs to the activation that is freed next.
-    """
-    source = allocs.copy()
-    saved = np.flatnonzero(kind == ACTIVATIONS)
-    saved = saved[np.argsort(ends[saved], kind="stable")]
-    temporary = np.flatnonzero((kind == BACKWARD) & (_names(trace, trace.label, allocs) == ""))
-    following = np.searchsorted(ends[saved], allocs[temporary])
-    has_following = following < len(saved)
-    source[temporary[has_following]] = allocs[saved[following[has_following]]]
-    return source
-
-
-def _names(trace: Trace, column: NDArray[np.uint32] | None, events: Ints) -> NDArray[np.object_]:
-    """What a column of labels says of events; "" without it."""
-    if column is None:
-        return np.full(len(events), "", object)
-    return np.array(trace.labels, object)[column[events]]
-
-
 def by_module(held: pd.DataFrame) -> pd.DataFrame:
     """The modules of what `holders` found, largest first; modules as in `by_kind`.
 
@@ -179,116 +108,3 @@ def by_module(held: pd.DataFrame) -> pd.DataFrame:
 def places_in_words(places: Sequence[tuple[str, int]]) -> str:
     """Places with their bytes: "train.py:7:step 1.50 GiB, train.py:9:step 12.0 MiB"."""
     return ", ".join(f"{one_line(place)} {units.size(size)}" for place, size in places)
-
-
-def _kinds(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
-    """The kind of each block, numbered by its alloc."""
-    said = _names(trace, trace.kind, allocs)
-    said[np.isin(said, (BACKWARD_PASS, OPTIMIZER_PASS))] = UNKNOWN
-    kind = _derived(trace, allocs, ends)
-    return np.where(said == UNKNOWN, kind, said)
-
-
-def _derived(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
-    """The kind of each block by its life; unknown without optimizer steps."""
-    kind = np.full(len(allocs), UNKNOWN, dtype=object)
-    passes = _names(trace, trace.kind, allocs)
-    steps = _steps(trace, allocs, passes)
-    if trace.label is None or not len(steps.begins):
-        return kind
-    size = trace.size[allocs].astype(np.int64)
-    first_end, last_end = int(steps.ends[0]), int(steps.ends[-1])
-    step = np.searchsorted(steps.ends, allocs)  # the number of the step of each alloc
-    whole = step < len(steps.ends)
-    begin = np.where(whole, steps.begins[np.minimum(step, len(steps.begins) - 1)], len(trace))
-    end = np.where(whole, steps.ends[np.minimum(step, len(steps.ends) - 1)], len(trace))
-
-    earlier = allocs < trace.provenance.live_at_start
-    update = (allocs > begin) & (allocs <= end) & ~earlier
-    unlabeled = np.array([not name for name in trace.labels])
-    backward = unlabeled[trace.label[allocs]] & ~earlier | (passes == BACKWARD_PASS)
-    backward &= ~update
-    forward = ~backward & ~update
-    lasting = (ends > last_end) & (allocs < last_end)
-    backward_at = allocs[backward & ~earlier]
-    first_backward = int(backward_at[0]) if len(backward_at) else first_end
-
-    # What is still alive at the end without a backward pass is saved for one, too.
-    next_backward = np.searchsorted(backward_at, allocs)
-    meets = np.append(backward_at, len(trace))[next_backward]
-    saved = forward & ~lasting & (meets <= begin) & (ends >= meets) & ~earlier
-    first_saved = int(allocs[saved][0]) if saved.any() else first_backward
-
-    left = backward & (ends > begin)
-    # Not the workspaces of cuBLAS, one for each thread: they come after the first input.
-    initial = forward & lasting & (allocs < first_saved)
-    if earlier.any():
-        after = _first_update(trace, steps)
-        stays = ends == len(trace)
-        state = earlier & stays & (passes == OPTIMIZER_PASS)
-        left |= earlier & ~stays & (ends > after)
-        if (left & ~stays).any():  # gradients are freed, so what stays is a workspace
-            left &= ~(earlier & stays)
-        initial &= ~earlier | (stays & ~state)
-    sizes = np.intersect1d(size[left], size[initial])
-
-    kind[forward] = FORWARD
-    kind[saved] = ACTIVATIONS
-    kind[forward & lasting] = WORKSPACES
-    kind[initial] = LASTING
-    kind[initial & np.isin(size, sizes)] = PARAMETERS
-    kind[backward] = BACKWARD
-    kind[backward & lasting] = WORKSPACES
-    if earlier.any():
-        workspaces = np.unique(size[(kind == WORKSPACES) & backward])
-        kind[(kind == LASTING) & earlier & np.isin(size, workspaces)] = WORKSPACES
-        kind[earlier & ~stays] = ACTIVATIONS
-        kind[state] = STATE
-    kind[left & np.isin(size, sizes)] = GRADIENTS
-    kind[update] = UPDATE
-    kind[update & (ends > end)] = STATE
-    unseen = _names(trace, trace.label, allocs) == UNSEEN
-    kind[unseen] = UNKNOWN
-    return kind
-
-
-def _first_update(trace: Trace, steps: _Steps) -> int:
-    """When the first update ends of which the trace has events: marks may be older than these."""
-    requests = np.flatnonzero(trace.op[trace.provenance.live_at_start :] <= FREE)
-    first = trace.provenance.live_at_start + int(requests[0]) if len(requests) else len(trace)
-    seen = np.flatnonzero(steps.begins > first)
-    return int(steps.ends[seen[0]]) if len(seen) else len(trace)
-
-
-def _steps(trace: Trace, allocs: Ints, passes: NDArray[np.object_]) -> _Steps:
-    """The complete steps, by marks; without marks, by the allocs of PyTorch's optimizers."""
-    marked = _marked_steps(trace)
-    return marked if len(marked.begins) else _steps_of_optimizers(trace, allocs, passes)
-
-
-def _steps_of_optimizers(trace: Trace, allocs: Ints, passes: NDArray[np.object_]) -> _Steps:
-    """Steps whose updates begin with an optimizer's first alloc after other allocs.
-
-    They end before the first alloc after the optimizer's last one: its temporaries are freed then.
-    """
-    seen = allocs >= trace.provenance.live_at_start
-    at, optimizer = allocs[seen], passes[seen] == OPTIMIZER_PASS
-    change = np.diff(optimizer.astype(np.int8), prepend=np.int8(0), append=np.int8(0))
-    begins, ends = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
-    return _Steps(at[begins] - 1, np.append(at, len(trace))[ends] - 1)
-
-
-def _marked_steps(trace: Trace) -> _Steps:
-    """The complete steps. If a step has several updates, its end begins with the first."""
-    marks = np.flatnonzero(trace.op == MARK)
-    names = [trace.labels[int(label)] for label in trace.block[marks]]
-    begins, ends = list[int](), list[int]()
-    begun: int | None = None
-    for mark, name in zip(marks.tolist(), names, strict=True):
-        if name.startswith(_UPDATE_BEGINS):
-            begun = mark
-        elif name == "step" and begun is not None:
-            begins.append(begun)
-            ends.append(mark)
-            begun = None
-    return _Steps(np.array(begins, np.int64), np.array(ends, np.int64))

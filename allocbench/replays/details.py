@@ -38,6 +38,7 @@ def of_replay(
     placements, calls = result.detail["placements"], result.detail["device_calls"]
     drawn = address_map(workload, placements, calls, capacity, workload.most_blocks)
     return {
+        "capacity": _frame("capacity", {"bytes": [capacity]}),
         "memory": _frame("memory", result.detail["envelope"]),
         "moments": _frame("moments", _moments(result, keeps_free)),
         "free_blocks": _frame("free_blocks", result.detail["free_blocks"]),

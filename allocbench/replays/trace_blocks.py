@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
 from allocbench.base.text import one_line
 from allocbench.reports.rows.details import Details, table
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, lifetimes
+from allocbench.workloads.block_origins import BACKWARD_OF, UNKNOWN, origins
 
 _MOST_MARKS = 300
 _MOST_INSTANTS, _FEWEST_INSTANTS = 200, 8
 _MOST_BLOCKS = 8000  # in one address map
 _BLOCKS_IN_ALL = 100_000  # in the address maps of one workload
+_MOST_OF_PROGRAM = 600_000  # blocks
 
 Ints = NDArray[np.int64]
 
@@ -25,8 +28,9 @@ Ints = NDArray[np.int64]
 class TraceBlocks:
     """A trace with n blocks, one for each alloc, in order.
 
-    first, last, size, live: int64 (n,): the event of the alloc; that of the free, or the length
-        of the trace; requested bytes; the number of live blocks before the alloc.
+    first, last, size, step, live: int64 (n,): the event of the alloc; that of the free, or the
+        length of the trace; requested bytes; how many steps had begun, and the number of live
+        blocks, before the alloc.
     live_at_free: int64, the number of live blocks before each free.
     instants: the events at which address maps are drawn.
     most_blocks: the largest number of blocks in one address map.
@@ -37,6 +41,7 @@ class TraceBlocks:
     first: Ints
     last: Ints
     size: Ints
+    step: Ints
     live: Ints
     live_at_free: Ints
     instants: Ints
@@ -58,6 +63,7 @@ class TraceBlocks:
             first,
             last,
             spans.size.astype(np.int64),
+            np.zeros(len(first), np.int64) if spans.step is None else spans.step.astype(np.int64),
             before[trace.op == ALLOC],
             before[trace.op == FREE],
             _instants(len(trace), first, last, most),
@@ -66,9 +72,11 @@ class TraceBlocks:
 
     def details(self) -> Details:
         """The tables that are the same for every allocator."""
+        program, sites = self._program()
         return {
             "marks": table("marks", self._marks(), workload=self.name),
-            "lifetimes": table("lifetimes", self._lifetimes(), workload=self.name),
+            "program": table("program", program, workload=self.name),
+            "sites": table("sites", sites, workload=self.name),
         }
 
     def label(self, blocks: Ints) -> list[str]:
@@ -88,19 +96,71 @@ class TraceBlocks:
         labels = [one_line(self.trace.labels[n]) for n in self.trace.block[events].tolist()]
         return {"event": events, "label": labels}
 
-    def _lifetimes(self) -> dict[str, Any]:
-        def powers(values: Ints) -> Ints:
-            return np.floor(np.log2(np.maximum(values, 1))).astype(np.int64)
-
-        both = powers(self.size) * 64 + powers(self.last - self.first)
-        classes, blocks = np.unique(both, return_counts=True)
-        bytes_ = np.bincount(np.searchsorted(classes, both), weights=self.size)
-        return {
-            "size_class": classes // 64,
-            "lifetime_class": classes % 64,
-            "blocks": blocks,
-            "bytes": bytes_.astype(np.int64),
+    def _program(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The columns of the tables `program` and `sites`."""
+        trace, found = self.trace, origins(self.trace)
+        kept = self._kept()
+        source = found.source[kept]
+        kind = found.kind[kept]
+        if trace.pool is not None:
+            named = np.array(["", *(f"private pool {pool.name}" for pool in trace.pools)], object)
+            kind = np.where(kind == UNKNOWN, named[trace.pool[self.first[kept]]], kind)
+        columns = {
+            "line": trace.line,
+            "operator": trace.label,
+            "module": trace.module,
+            "stack": trace.stack,
         }
+        each = pd.DataFrame(
+            {
+                "kind": kind,
+                **{
+                    name: 0 if column is None else column[source]
+                    for name, column in columns.items()
+                },
+                "stream": trace.stream[source].astype(np.int64),
+                "derived": found.derived[kept],
+            }
+        )
+        site = each.groupby(list(each), sort=False).ngroup().to_numpy()
+        sites = each.drop_duplicates()
+        labels = np.array([one_line(label) for label in trace.labels] or [""], object)
+        texts = {
+            name: np.full(len(sites), "", object) if column is None else labels[sites[name]]
+            for name, column in columns.items()
+        }
+        # The label of a recording without operators is a line, too: "train.py:7:step".
+        is_line = [
+            line != "" and operator.startswith(line.partition(" ")[0])
+            for line, operator in zip(texts["line"], texts["operator"], strict=True)
+        ]
+        texts["operator"] = np.where(is_line, "", texts["operator"])
+        before = np.where(sites["derived"], BACKWARD_OF, "").astype(object)
+        for name in ("line", "operator"):
+            texts[name] = np.where(texts[name] == "", "", before + texts[name])
+        program = {
+            "first": self.first[kept],
+            "last": self.last[kept],
+            "size": self.size[kept],
+            "step": self.step[kept],
+            "site": site,
+        }
+        return program, {
+            "kind": sites["kind"].to_numpy(),
+            **texts,
+            "stream": sites["stream"].to_numpy(),
+            "derived": sites["derived"].to_numpy(),
+        }
+
+    def _kept(self) -> Ints:
+        """The blocks that a report shows: if they are too many, those alive at the peak, then the
+        largest by bytes and lifetime."""
+        if len(self.first) <= _MOST_OF_PROGRAM:
+            return np.arange(len(self.first))
+        peak = int(self.trace.load.argmax())
+        weight = self.size.astype(float) * (self.last - self.first)
+        weight[(self.first <= peak) & (self.last > peak)] = np.inf
+        return np.sort(np.argsort(-weight, kind="stable")[:_MOST_OF_PROGRAM])
 
 
 def _instants(events: int, first: Ints, last: Ints, most: int) -> Ints:

@@ -127,7 +127,7 @@ def _without_marks_of_pytorch(trace: Trace) -> Trace:
     foreign = [place for place, label in enumerate(trace.labels) if label.startswith(_OF_PYTORCH)]
     rest = (trace.op != MARK) | ~np.isin(trace.block, foreign)
     columns = {name: column[rest] for name, column in trace.columns().items()}
-    return replace(trace, **columns | {"time_ns": None, "line": None}).relabeled({})
+    return replace(trace, **columns | {"time_ns": None, "line": None, "stack": None}).relabeled({})
 
 
 def _ordered(trace: Trace) -> Trace:

@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings in words: the verdict on a case, and the description of each figure."""
+"""Findings in words: the verdict on a case, why its peaks differ, and why a request failed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from allocbench.base import units
+from allocbench.base import cards, units
 from allocbench.reports.advice.choosing import kind
 from allocbench.reports.advice.recommending import Advice, advise
 from allocbench.reports.rows import ranking
 from allocbench.reports.rows.assumptions import condition
-from allocbench.reports.rows.ranking import FEWEST_PASSES, Case, best, extremes, ranked, tells_apart
+from allocbench.reports.rows.ranking import FEWEST_PASSES, Case, best, ranked, tells_apart
 from allocbench.reports.rows.results import COLUMNS, SCHEMA
 
 SPEED = ("seconds_per_event_steady", "seconds_per_event_cold", "alloc_mean_seconds")
@@ -44,7 +45,7 @@ def verdict(case: Case) -> tuple[Claim, ...]:
 
 def advice(case: Case) -> Advice:
     """The best setting and the best of the compared allocators, with consequences."""
-    return advise(case.rows.reset_index(), device=case.device)
+    return advise(case.rows.reset_index(), device=cards.label(case.device))
 
 
 def answer(case: Case) -> list[tuple[str, ...]]:
@@ -72,34 +73,52 @@ def sentence(claims: Sequence[Claim]) -> str:
     return " ".join(f"{claim.sentence[0].upper()}{claim.sentence[1:]}." for claim in claims)
 
 
-def describe(cases: Sequence[Case], metric: str) -> str:
-    """One metric in words: for each case the best, the worst and the floors, with numbers."""
-    return " ".join(f"{case.title}: {_span(case, metric)}." for case in cases)
+def failed_request(row: Mapping[Any, Any]) -> str:
+    """The first failed request in a few sentences, from a row of `failures`."""
+    text = (
+        f"Event {row['event']:,} requested {units.size(row['requested'])}. The allocator held"
+        f" {units.size(row['reserved'])} of {units.size(row['capacity'])}, of which"
+        f" {units.size(row['reserved'] - row['allocated'])} were free; the largest gap was"
+        f" {units.size(row['largest_gap'])}."
+    )
+    blocks = f"{row['pins']:,} block{'s' if row['pins'] != 1 else ''}"
+    if row["pins"]:
+        where = "in the range" if row["place"] == "stretch" else "in the segments to release"
+        return (
+            f"{text} {blocks} of {units.size(row['pinned_bytes'])} were in the way, {where}"
+            " with the fewest allocated bytes."
+        )
+    if row["largest_gap"] >= row["requested"]:
+        return f"{text} A gap was large enough, but the strategy does not use it for this request."
+    return f"{text} No block was in the way: free memory was not released or merged."
 
 
-def describe_memory(case: Case) -> str:
-    """Memory over time in words: the peak of the reserved bytes of every allocator."""
-    bound = "" if case.max_load is None else f"Max load {units.size(case.max_load)}. "
-    peaks = [
-        f"{name} {_value(case, name, 'peak_reserved')} ({_value(case, name, 'overhead')})"
-        for name in case.allocators
-    ]
-    return f"{bound}Peak reserved bytes, and their ratio to the max load: {', '.join(peaks)}."
+def verdict_why(case: Case) -> str:
+    """The peaks of the smallest and the largest candidate, and what they lose."""
+    order = ranked(case.rows, SCHEMA["peak_reserved"])
+    if len(order) < 2 or case.max_load is None:
+        return ""
+    winner, worst = str(order.index[0]), str(order.index[-1])
+    return " ".join(
+        f"{name} holds {units.size(order[name])} at its peak, {_losses(case, name)}"
+        for name in dict.fromkeys((winner, worst))
+    )
 
 
-def describe_trade(cases: Sequence[Case], latency: str) -> str:
-    """Latency against memory in words: both numbers of the two allocators at the ends."""
-    parts = []
-    for case in cases:
-        ends = [best(case.rows, SCHEMA[metric])[:1] for metric in ("peak_reserved", latency)]
-        words = [
-            f"{label} is {name} with {_value(case, name, 'peak_reserved')} reserved and"
-            f" {_value(case, name, latency)}"
-            for label, names in zip(("smallest", "fastest"), ends, strict=True)
-            for name in names
-        ]
-        parts.append(f"{case.title}: {'; '.join(words) or 'not measured'}.")
-    return f"By {SCHEMA[latency].heading}. {' '.join(parts)}"
+def _losses(case: Case, name: str) -> str:
+    """What a peak contains in addition to the requested bytes."""
+    internal = case.number(name, "internal_fragmentation")
+    stranded = case.number(name, "stranded")
+    bound = case.max_load
+    peak = case.number(name, "peak_reserved")
+    if not bound or peak is None:
+        return "n/a."
+    if internal is None or stranded is None:
+        return f"{units.times(peak / bound)} the max load."
+    return (
+        f"{units.times(peak / bound)} the max load. Of these, {units.size(stranded)} are not"
+        f" allocated; rounding takes {units.percent(internal)} of the allocated bytes."
+    )
 
 
 def _fastest(case: Case) -> Claim | None:
@@ -184,23 +203,7 @@ def _failed(case: Case) -> Claim | None:
     if not case.failed:
         return None
     counts = [f"{name} {n:,}" for name, n in case.failed.items()]
-    return Claim("failed requests", tuple(counts), "", f"on {case.device}")
-
-
-def _span(case: Case, metric: str) -> str:
-    winners, losers = extremes(case, metric)
-    words = []
-    if winners:
-        words.append(f"best {units.names(winners)} {_value(case, winners[0], metric)}")
-    elif equal := best(case.rows, SCHEMA[metric]):
-        words.append(f"{units.names(equal)} {_value(case, equal[0], metric)}, no clear difference")
-    if losers:
-        words.append(f"worst {units.names(losers)} {_value(case, losers[0], metric)}")
-    others = [name for name in case.allocators if name in case.floors or name in case.failed]
-    for name in others:
-        why = "floor" if name in case.floors else "failed requests"
-        words.append(f"{name} ({why}) {_value(case, name, metric)}")
-    return "; ".join(words) or "not measured"
+    return Claim("failed requests", tuple(counts), "", f"on {cards.label(case.device)}")
 
 
 def _value(case: Case, name: str, metric: str) -> str:

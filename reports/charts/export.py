@@ -14,6 +14,7 @@ from matplotlib.figure import Figure
 
 from allocbench.reports.charts import charts, theme
 from allocbench.reports.charts.charts import Chart
+from allocbench.reports.charts.looks import looks_of
 from allocbench.reports.output import ResultError, write_bytes
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.ranking import cases
@@ -37,7 +38,7 @@ def write(results: Bundle, folder: str | Path, history: pd.DataFrame | None = No
         figure = chart.draw()
         for kind in ("svg", "png"):
             path = place / f"{name}.{kind}"
-            write_bytes(_drawn(figure, kind, name), path)
+            write_bytes(drawn(figure, kind, name), path)
             written.append(path)
     return written
 
@@ -46,7 +47,7 @@ def _named(results: Bundle, history: pd.DataFrame | None) -> Iterator[tuple[str,
     """The charts with file names: what is drawn, after the workload where there is one."""
     table = results.rows
     all_cases = cases(table)
-    looks = theme.looks(all_cases)
+    looks = looks_of(all_cases)
     past = [] if history is None else charts.of_history(history, looks)
     for chart in (*charts.across(table), *charts.of_rows(table), *past):
         yield chart.key, chart
@@ -69,7 +70,8 @@ def _file_name(title: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", plain).strip("-")[:60]
 
 
-def _drawn(figure: Figure, kind: str, salt: str) -> bytes:
+def drawn(figure: Figure, kind: str, salt: str) -> bytes:
+    """The bytes of a picture of this kind, svg or png, the same for the same figure and salt."""
     buffer = io.BytesIO()
     date = {"Date": None} if kind == "svg" else {}
     with theme.style(), matplotlib.rc_context({"svg.hashsalt": salt}), warnings.catch_warnings():

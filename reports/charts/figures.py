@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from allocbench.base import units
 from allocbench.base.extra import needs_extra
+from allocbench.reports.charts.looks import FAINT, FLOOR, Look, looks_of, titles_of
 from allocbench.reports.rows.ranking import Case, cases, interval, marks, text
 from allocbench.reports.rows.results import SCHEMA, Column
 
@@ -33,7 +34,7 @@ with needs_extra("report"):
     )
 
     from allocbench.reports.charts import theme
-    from allocbench.reports.charts.theme import FAINT, FLOOR, INK, PAPER, Look
+    from allocbench.reports.charts.theme import INK, PAPER
 
 Timeline: TypeAlias = Mapping[str, NDArray[np.float64]]
 _BOUNDED = ("peak_reserved", "min_capacity")  # metrics that cannot lie below the max load
@@ -151,13 +152,15 @@ def trade(
     """Two latencies against bytes, joined per allocator, names in a column on the right.
 
     A stepped line joins the candidates that no other beats in both bytes and the first latency; the
-    bound on the bytes is dotted. Axes are logarithmic where the values span more than a factor of
-    8. Floors far beyond the candidates are named below the panel instead.
+    bound on the bytes is dotted. Allocators that failed requests are only named. Axes are
+    logarithmic where the values span more than a factor of 8. Floors far beyond the candidates are
+    named below the panel instead.
     """
     points = {
         name: (x, low, high)
         for name in case.allocators
-        if (x := case.number(name, memory)) is not None
+        if name not in case.failed
+        and (x := case.number(name, memory)) is not None
         and (low := case.number(name, latency[0])) is not None
         and (high := case.number(name, latency[1])) is not None
     }
@@ -175,7 +178,7 @@ def trade(
         panel.plot(xs, ys, color=look.color, lw=1.2, zorder=3)
         panel.plot(xs[0], ys[0], look.marker, color=look.color, ms=6, zorder=4)
         panel.plot(xs[1], ys[1], look.marker, mfc=PAPER, mec=look.color, ms=6, zorder=4)
-    front = pareto_front({name: points[name][:2] for name in points if name in _served(case)})
+    front = pareto_front({name: points[name][:2] for name in points if name not in case.floors})
     if len(front) > 1:
         xs, ys = zip(*(points[name][:2] for name in front), strict=True)
         steps = np.array(xs) / x_unit, np.array(ys) / y_unit
@@ -186,7 +189,10 @@ def trade(
     _span_axis(panel, "x", [*bound, *(x / x_unit for x, _, _ in points.values())])
     _span_axis(panel, "y", [y / y_unit for _, *pair in points.values() for y in pair])
     far = ", ".join(f"{looks[name].label} at {units.size(x)}" for name, x in beyond.items())
-    panel.set_xlabel(f"{SCHEMA[memory].heading}, {x_name}{f' (beyond: {far})' if far else ''}")
+    failed = ", ".join(looks[name].label for name in case.failed)
+    notes = (("beyond", far), ("failed requests", failed))
+    more = "; ".join(f"{what}: {names}" for what, names in notes if names)
+    panel.set_xlabel(f"{SCHEMA[memory].heading}, {x_name}{f' ({more})' if more else ''}")
     panel.set_ylabel(f"host time of one alloc, {y_name}")
     ends = {name: (x / x_unit, high / y_unit) for name, (x, _, high) in points.items()}
     if len(ends) <= _NAMED:
@@ -226,11 +232,6 @@ def apart(positions: Sequence[float], gap: float) -> list[float]:
     moved = np.empty_like(placed)
     moved[order] = placed
     return [float(position) for position in moved]
-
-
-def _served(case: Case) -> set[str]:
-    """The candidates that failed no request."""
-    return set(case.allocators) - set(case.floors) - set(case.failed)
 
 
 def _bar_end(case: Case, name: str, column: Column) -> float | None:
@@ -340,7 +341,7 @@ def _say(panel: Axes, words: str) -> None:
     panel.text(0.5, 0.5, words, ha="center", va="center", color=FAINT, transform=panel.transAxes)
 
 
-Draw: TypeAlias = Callable[[Axes, Case, Column, Mapping[str, theme.Look]], None]
+Draw: TypeAlias = Callable[[Axes, Case, Column, Mapping[str, Look]], None]
 Bound: TypeAlias = Callable[[Case], float | None]
 _LINES = ("event", "requested", "allocated", "reserved")
 LATENCY = ("alloc_p50_seconds", "alloc_p99_seconds")
@@ -350,7 +351,7 @@ HOST_TIME = ("seconds_per_event_steady", "seconds_per_event_cold")
 _MOST_POINTS = 240  # a panel is about as many pixels wide
 
 
-def memory_over_time(memory: pd.DataFrame, case: Case, looks: Mapping[str, theme.Look]) -> Figure:
+def memory_over_time(memory: pd.DataFrame, case: Case, looks: Mapping[str, Look]) -> Figure:
     """Reserved, allocated and requested bytes over the events of one case, by allocator.
 
     `memory` is that table of the case. Long ones are drawn by the maximum of each interval.
@@ -364,7 +365,7 @@ def memory_over_time(memory: pd.DataFrame, case: Case, looks: Mapping[str, theme
     top = 1.08 * max(case.max_load or 0, *(peaks[name] for name in scaling))
     divisor, unit = units.byte_unit(top)
     with theme.style():
-        columns = theme.columns(2 if len(names) in (2, 4) else 3)
+        columns = 2 if len(names) in (2, 4) else 3
         figure, axes = theme.panels(len(names), 1.9 if len(names) > 3 else 2.6, columns)
         for n, (panel, name) in enumerate(zip(axes, names, strict=True)):
             timeline(panel, lines[name], case.max_load, looks[name], divisor)
@@ -381,7 +382,7 @@ def memory_over_time(memory: pd.DataFrame, case: Case, looks: Mapping[str, theme
 def latency_against_memory(table: pd.DataFrame) -> Figure:
     """Host time of an alloc, median to 99th percentile, against the peak of reserved bytes."""
     all_cases = cases(table)
-    looks, titles = theme.looks(all_cases), theme.titles(all_cases)
+    looks, titles = looks_of(all_cases), titles_of(all_cases)
     most = max(len(case.allocators) for case in all_cases)
     with theme.style():
         figure, axes = theme.panels(len(all_cases), max(2.6, 0.2 * most + 0.9), 2)
@@ -389,9 +390,9 @@ def latency_against_memory(table: pd.DataFrame) -> Figure:
             panel.set_title(titles[case.title])
             trade(panel, case, looks, "peak_reserved", LATENCY)
         keys = [
-            Line2D([], [], marker="o", color=theme.INK, ls="", label="p50"),
-            Line2D([], [], marker="o", color=theme.INK, ls="", mfc="none", label="p99"),
-            Line2D([], [], color=theme.FLOOR, lw=1, label="Pareto front of p50"),
+            Line2D([], [], marker="o", color=INK, ls="", label="p50"),
+            Line2D([], [], marker="o", color=INK, ls="", mfc="none", label="p99"),
+            Line2D([], [], color=FLOOR, lw=1, label="Pareto front of p50"),
         ]
         if any(case.max_load for case in all_cases):
             keys.append(_bound_key("max load (the bound)"))
@@ -433,7 +434,7 @@ def device_time(table: pd.DataFrame) -> Figure:
 def _bars(table: pd.DataFrame, metrics: Sequence[str], bound: Bound = lambda case: None) -> Figure:
     columns = [SCHEMA[metric] for metric in metrics]
 
-    def draw(panel: Axes, case: Case, column: Column, looks: Mapping[str, theme.Look]) -> None:
+    def draw(panel: Axes, case: Case, column: Column, looks: Mapping[str, Look]) -> None:
         bars(panel, case, column, looks, bound(case))
 
     figure = _rows(table, columns, draw)
@@ -449,9 +450,9 @@ def _rows(table: pd.DataFrame, columns: Sequence[Column], draw: Draw) -> Figure:
     Names are shown at the left panel only if its neighbors have the same allocators.
     """
     all_cases = cases(table)
-    looks, titles = theme.looks(all_cases), theme.titles(all_cases)
+    looks, titles = looks_of(all_cases), titles_of(all_cases)
     wanted = [(case, column) for case in all_cases for column in columns]
-    across = theme.columns(min(len(wanted), len(columns) if len(columns) > 1 else 3))
+    across = min(len(wanted), len(columns) if len(columns) > 1 else 3)
     most = max(len(case.allocators) for case in all_cases)
     with theme.style():
         figure, axes = theme.panels(len(wanted), 0.22 * most + 0.85, across)
@@ -476,12 +477,12 @@ def _thin(given: pd.DataFrame) -> Timeline:
 
 def _memory_keys() -> list[Patch | Line2D]:
     return [
-        Patch(color=theme.FLOOR, alpha=0.35, label="reserved", lw=0),
-        Patch(color=theme.FLOOR, alpha=0.9, label="allocated", lw=0),
-        Line2D([], [], color=theme.INK, lw=0.8, label="requested"),
+        Patch(color=FLOOR, alpha=0.35, label="reserved", lw=0),
+        Patch(color=FLOOR, alpha=0.9, label="allocated", lw=0),
+        Line2D([], [], color=INK, lw=0.8, label="requested"),
         _bound_key("max load (the bound)"),
     ]
 
 
 def _bound_key(label: str) -> Line2D:
-    return Line2D([], [], color=theme.INK, lw=0.9, ls=":", label=label)
+    return Line2D([], [], color=INK, lw=0.9, ls=":", label=label)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures of a workload, of free memory, across workloads, over commits, and of single calls."""
+"""Figures of free memory, across workloads, over commits, and of single calls."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -10,8 +10,15 @@ from numpy.typing import NDArray
 
 from allocbench.base import units
 from allocbench.base.extra import needs_extra
-from allocbench.reports.rows.ranking import Case, ranked
-from allocbench.reports.rows.results import SCHEMA, Column
+from allocbench.reports.charts.looks import (
+    FAINT,
+    LABEL_LETTERS,
+    TITLE_LETTERS,
+    Look,
+    titles_of,
+)
+from allocbench.reports.rows.ranking import Case, ranked, ratios_to_best
+from allocbench.reports.rows.results import SCHEMA
 
 with needs_extra("report"):
     import seaborn
@@ -23,42 +30,8 @@ with needs_extra("report"):
 
     from allocbench.reports.charts import theme
 
-Looks = Mapping[str, theme.Look]
+Looks = Mapping[str, Look]
 _DARK, _LIGHT = "#101418", "#ffffff"  # text on a colored cell, the same on light and dark pages
-
-
-def lifetimes(table: pd.DataFrame) -> Figure:
-    """Where the blocks of a workload lie by size and lifetime, in number and in bytes.
-
-    `table` is the table `lifetimes` of one workload.
-    """
-    sizes = np.arange(table["size_class"].min(), table["size_class"].max() + 1)
-    spans = np.arange(table["lifetime_class"].min(), table["lifetime_class"].max() + 1)
-    with theme.style():
-        figure, axes = theme.panels(2, 3.0, 2)
-        for panel, column in zip(axes, ("blocks", "bytes"), strict=True):
-            cells = np.full((len(sizes), len(spans)), np.nan)
-            cell = (table["size_class"] - sizes[0], table["lifetime_class"] - spans[0])
-            cells[cell] = table[column]
-            mesh = panel.pcolormesh(
-                np.append(spans, spans[-1] + 1),
-                np.append(sizes, sizes[-1] + 1),
-                cells,
-                norm=LogNorm(vmin=max(1, np.nanmin(cells)), vmax=max(2, np.nanmax(cells))),
-                cmap=theme.SEQUENTIAL,
-                rasterized=True,
-            )
-            bar = figure.colorbar(mesh, ax=panel, pad=0.01, aspect=30)
-            _amounts(bar, column == "bytes")
-            panel.set_title(f"requested {column}")
-            panel.set_xlabel("lifetime, events")
-            panel.set_ylabel("size" if column == "blocks" or theme.columns(2) == 1 else "")
-            panel.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-            panel.xaxis.set_major_formatter(FuncFormatter(lambda x, _: units.amount(2.0**x)))
-            _size_classes(panel)
-            panel.grid(visible=False)
-            seaborn.despine(ax=panel)
-    return figure
 
 
 def free_blocks(table: pd.DataFrame, names: Sequence[str], looks: Looks) -> Figure:
@@ -69,7 +42,7 @@ def free_blocks(table: pd.DataFrame, names: Sequence[str], looks: Looks) -> Figu
     shown = [name for name in names if (table["allocator"] == name).any()]
     top = table["bytes"].max()
     with theme.style():
-        across = theme.columns(3)
+        across = 3
         figure, axes = theme.panels(len(shown), 1.8, across)
         for n, (panel, name) in enumerate(zip(axes, shown, strict=True)):
             events, classes, cells = free_grid(table[table["allocator"] == name])
@@ -110,8 +83,8 @@ def heat_map(cases: Sequence[Case], metric: str) -> Figure:
     """
     column = SCHEMA[metric]
     names = list(dict.fromkeys(name for case in cases for name in case.allocators))
-    labels, titles = units.short(names, theme.LABEL_LETTERS), theme.titles(cases)
-    ratios, texts = _cells(cases, names, column)
+    labels, titles = units.short(names, LABEL_LETTERS), titles_of(cases)
+    ratios, texts = ratios_to_best(cases, names, column)
     with theme.style():
         figure, (panel,) = theme.panels(1, 0.27 * len(names) + 1.1, 1)
         top = max(1.5, min(8.0, float(np.nanmax(ratios)) if np.isfinite(ratios).any() else 1.5))
@@ -119,7 +92,7 @@ def heat_map(cases: Sequence[Case], metric: str) -> Figure:
         for (row, n), text in texts.items():
             ratio = ratios[row, n]
             dark = np.isfinite(ratio) and np.log(min(ratio, top)) / np.log(top) > 0.5
-            ink = (_DARK if dark else _LIGHT) if np.isfinite(ratio) else theme.FAINT
+            ink = (_DARK if dark else _LIGHT) if np.isfinite(ratio) else FAINT
             size = 8 if len(cases) <= 8 else 6.5
             panel.text(n + 0.5, row + 0.5, text, ha="center", va="center", color=ink, fontsize=size)
         bar = figure.colorbar(mesh, ax=panel, pad=0.01, aspect=25, label="times the best")
@@ -182,24 +155,6 @@ def ranks(cases: Sequence[Case], metric: str) -> pd.DataFrame:
     return pd.DataFrame(by_case).dropna(how="all")
 
 
-def _cells(
-    cases: Sequence[Case], names: Sequence[str], column: Column
-) -> tuple[NDArray[np.float64], dict[tuple[int, int], str]]:
-    ratios = np.full((len(names), len(cases)), np.nan)
-    texts: dict[tuple[int, int], str] = {}
-    anywhere = column.name == "min_capacity"  # found on devices of other capacities
-    for n, case in enumerate(cases):
-        order = ranked(case.rows.assign(failures=0) if anywhere else case.rows, column)
-        best = float(order.iloc[0]) if len(order) else np.nan
-        for row, name in enumerate(names):
-            value = case.number(name, column.name) if name in case.rows.index else None
-            failed = name in case.failed and not anywhere
-            texts[row, n] = "failed" if failed else column.text(value)
-            if value and best and not failed:
-                ratios[row, n] = max(1.0, value / best)
-    return ratios, texts
-
-
 def _amounts(bar: Any, of_bytes: bool) -> None:
     """The logarithmic scale next to a colored panel: bytes or counts."""
     bar.outline.set_visible(False)
@@ -217,7 +172,7 @@ def _size_classes(panel: Axes) -> None:
 _MOST_TICKS = 8
 
 
-def history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Figure:
+def history(table: pd.DataFrame, looks: Mapping[str, Look]) -> Figure:
     """One benchmark over commits: a panel per workload and machine, a line per allocator.
 
     `table` holds the rows of one benchmark from `asv.history`; commits are evenly spaced in order
@@ -234,7 +189,7 @@ def history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Figure:
             for (name, _), line in mine.groupby(["allocator", "parameters"], sort=False):
                 _line(panel, line, commits, looks[str(name)])
             title = f"{workload} on {machine}" if len(machines) > 1 else workload
-            panel.set_title(units.short([title], theme.TITLE_LETTERS)[title])
+            panel.set_title(units.short([title], TITLE_LETTERS)[title])
             _axes(panel, commits, str(table["unit"].iloc[0]))
         keys = [
             Line2D(
@@ -251,7 +206,7 @@ def history(table: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Figure:
     return figure
 
 
-def _line(panel: Axes, line: pd.DataFrame, commits: list[str], look: theme.Look) -> None:
+def _line(panel: Axes, line: pd.DataFrame, commits: list[str], look: Look) -> None:
     positions = [commits.index(commit) for commit in line["commit"]]
     dashes = (0, look.dash) if look.dash else "-"
     panel.plot(
@@ -329,7 +284,7 @@ def percentiles(table: pd.DataFrame, looks: Looks) -> Figure:
             mine = table[(table["call"] == call) & (table["quantile"] == q)]
             _whiskers(panel, mine, names, looks)
             panel.set_title(f"{call} {_PERCENTILES[q]}")
-            first = n % theme.columns(len(_PERCENTILES)) == 0
+            first = n % len(_PERCENTILES) == 0
             labels = [looks[name].label for name in names] if first else []
             panel.set_yticks(range(len(names)), labels or [""] * len(names))
             panel.set_ylim(len(names) - 0.5, -0.5)
@@ -412,7 +367,7 @@ def _tick(seconds: float) -> str:
     return f"{seconds / divisor:g} {unit}"
 
 
-def _stroke(look: theme.Look) -> dict[str, Any]:
+def _stroke(look: Look) -> dict[str, Any]:
     dashes = (0, look.dash) if look.dash else "-"
     return {"color": look.color, "lw": 1.3, "linestyle": dashes}
 

@@ -18,16 +18,16 @@ from typing import Any
 
 import pandas as pd
 
+from allocbench.base.cards import label
 from allocbench.base.extra import needs_extra
-from allocbench.reports.advice import findings
+from allocbench.reports.advice import findings, held
 from allocbench.reports.advice.findings import Claim
-from allocbench.reports.charts import charts
+from allocbench.reports.charts.looks import Look, looks_of, looks_too
 from allocbench.reports.output import ResultError, write_text
 from allocbench.reports.page import embedded_tables, tables
 from allocbench.reports.page.tables import Table
-from allocbench.reports.rows import bundle
 from allocbench.reports.rows.bundle import Bundle
-from allocbench.reports.rows.details import of_run
+from allocbench.reports.rows.details import Details, of_run
 from allocbench.reports.rows.ranking import Case, cases, ranked
 from allocbench.reports.rows.results import COLUMNS, SCHEMA, Column, Rows, frame
 
@@ -35,23 +35,24 @@ with needs_extra("report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup
 
-    from allocbench.reports.charts import theme
-    from allocbench.reports.charts.charts import Chart
-
-_SCRIPTS = ("data.js", "sort.js", "tables.js", "explorer.js", "map.js", "page.js")
-_EXPLORED = ("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures")
-_TABLES = (*_EXPLORED, "omitted", "marks", "latency", "percentiles", "scaling", "lifetimes")
+_SCRIPTS = (
+    *("data.js", "sort.js", "tables.js", "lines.js", "blocks.js", "flame.js", "layers.js"),
+    *("stack.js", "program.js", "explorer.js", "map.js", "trade.js", "page.js"),
+)
+_TABLES = (
+    *("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures", "omitted"),
+    *("marks", "latency", "percentiles", "scaling", "program", "sites", "capacity"),
+)
+_MISSED = {
+    "program": "view of what holds memory",
+    "memory": "memory over time",
+    "blocks": "the address map",
+    "latency": "the distribution of latencies",
+}
+_FROM = "compare --html, or with report after compare --results"
 _FIRST = 4  # allocators that an explorer shows at first
 _LEAST = ("min_capacity", "peak_reserved")
-
-
-@dataclass(frozen=True)
-class Figure:
-    """A chart on the page with a picture for wide screens and, unless None, one for phones."""
-
-    chart: Chart
-    wide: Markup
-    narrow: Markup | None
+_TRADED = ("peak_reserved", "alloc_p50_seconds", "alloc_p99_seconds")
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,11 @@ class FailureText:
 
 @dataclass(frozen=True)
 class Section:
-    """One workload on one device: its verdict, its tables, its charts."""
+    """One workload on one device: its verdict and its tables.
+
+    has: the charts that there is data for: names of tables, and "trade". blocks_left_out: how many
+    blocks of the program the page does not have, because they are too many.
+    """
 
     key: str
     case: Case
@@ -72,13 +77,12 @@ class Section:
     answer: Sequence[tuple[str, ...]]
     claims: tuple[Claim, ...]
     why: str
+    held: str
     summary: Table
     everything: Table
-    trade: Figure | None
-    memory: Figure | None
-    has_map: bool
+    has: frozenset[str]
+    blocks_left_out: int
     failures: tuple[FailureText, ...]
-    figures: tuple[Figure, ...]
 
 
 def render(
@@ -100,7 +104,7 @@ def render(
     if table.empty:
         raise ResultError("no result rows to report")
     all_cases = cases(table)
-    looks = theme.looks(all_cases)
+    looks = looks_of(all_cases)
     environment = Environment(
         loader=PackageLoader("allocbench.reports.page"),
         autoescape=True,
@@ -108,32 +112,23 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    sections = [
-        _section(bundle_given, case, n, reference, looks) for n, case in enumerate(all_cases, 1)
-    ]
-    over_all = charts.across(table)
-    single = charts.of_rows(table)
-    past = [] if history is None else list(charts.of_history(history, looks))
-    every = [
-        *over_all,
-        *single,
-        *past,
-        *(figure.chart for section in sections for figure in _all(section)),
-    ]
+    environment.filters["device"] = label
+    sections = [_section(bundle_given, case, n, reference) for n, case in enumerate(all_cases, 1)]
+    past = {} if history is None else _benchmarks(history)
     scripts = [_vendored("uPlot.iife.min.js"), "\n".join(_template(name) for name in _SCRIPTS)]
     return environment.get_template("report.html.j2").render(
         sections=sections,
+        has_program=any("program" in section.has for section in sections),
         means=tables.geometric_means(table, reference=reference),
-        across=[_figure(chart) for chart in over_all],
-        charts=[_figure(chart) for chart in single],
-        history=[_figure(chart) for chart in past],
+        heats=tables.heats(all_cases) if len(all_cases) > 1 else [],
+        history=list(past),
         allocators=list(dict.fromkeys(table["allocator"])),
         workloads=list(dict.fromkeys(table["workload"])),
         devices=list(dict.fromkeys(table["device"])),
         definitions=_definitions(table),
         provenance=_provenance(table, command),
-        absent=charts.absent(bundle_given.details, all_cases),
-        data=_embedded(bundle_given, sections, every, looks, reference),
+        absent=_absent(bundle_given.details, all_cases),
+        data=_embedded(bundle_given, sections, past, looks, reference),
         scripts=[Markup(script) for script in scripts],
         policy=" ".join(f"'{_digest(script)}'" for script in scripts),
         styles=Markup(_vendored("uPlot.min.css")),
@@ -153,69 +148,89 @@ def write(
     write_text(text, path)
 
 
-def _section(
-    given: bundle.Bundle,
-    case: Case,
-    number: int,
-    reference: str | None,
-    looks: Mapping[str, theme.Look],
-) -> Section:
-    key = f"workload-{number}"
+def _section(given: Bundle, case: Case, number: int, reference: str | None) -> Section:
     run = {"workload": case.workload, "device": case.device}
-    detailed = list(charts.of_case(given.details, case, key, looks))
-    trade = charts.trade(given.rows, case, key)
-    memory = next((chart for chart in detailed if chart.table == "memory"), None)
+    has = {name for name in _TABLES if not of_run(given.details, name, **run).empty}
+    if case.rows[list(_TRADED)].notna().all(axis=1).any():
+        has.add("trade")
     failures = of_run(given.details, "failures", **run)
+    blocks = len(of_run(given.details, "program", **run))
     return Section(
-        key=key,
+        key=f"workload-{number}",
         case=case,
         advice=findings.advice(case).lines,
         answer=findings.answer(case),
         claims=findings.verdict(case),
-        why=charts.verdict_why(case),
+        why=findings.verdict_why(case),
+        held=held.sentence(given.details, **run, allocator=case.reference(reference)),
         summary=tables.case_table(case, tables.SUMMARY, reference),
         everything=tables.case_table(case, tables.ALL, reference),
-        trade=_figure(trade) if trade else None,
-        memory=_figure(memory, phone=False) if memory else None,
-        has_map=not of_run(given.details, "blocks", **run).empty,
+        has=frozenset(has),
+        blocks_left_out=int(case.rows["blocks"].max()) - blocks,
         failures=tuple(
-            FailureText(row["allocator"], charts.failure(row))
+            FailureText(row["allocator"], findings.failed_request(row))
             for row in failures.to_dict("records")
         ),
-        figures=tuple(_figure(chart) for chart in detailed if not chart.in_explorer),
     )
 
 
-def _all(section: Section) -> list[Figure]:
-    return [figure for figure in (section.trade, section.memory, *section.figures) if figure]
+def _benchmarks(history: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The benchmarks of `asv.history` that have values of allocators, by name."""
+    named = history[history["allocator"] != ""]
+    return {str(name): rows for name, rows in named.groupby("benchmark", sort=False)}
 
 
-def _figure(chart: Chart, *, phone: bool = True) -> Figure:
-    wide = theme.inline(chart.draw(), chart.key, chart.title, chart.words)
-    if not phone:
-        return Figure(chart, wide, None)
-    with theme.narrow():
-        figure = chart.draw()
-    narrow = theme.inline(figure, f"{chart.key}-narrow", chart.title, chart.words)
-    return Figure(chart, wide, narrow)
+def _absent(details: Details, cases: Sequence[Case]) -> list[str]:
+    """One sentence for each case with missing charts: which, and why."""
+    remarks = []
+    for case in cases:
+        run = {"workload": case.workload, "device": case.device}
+        missing = [table for table in _MISSED if of_run(details, table, **run).empty]
+        if missing == ["latency"]:
+            remarks.append(f"{case.title}: no {_MISSED['latency']}: no host time was measured.")
+        elif missing:
+            words = ", ".join(_MISSED[table] for table in missing)
+            remarks.append(
+                f"{case.title}: no {words}: the results contain only rows (these charts come with"
+                f" {_FROM})."
+            )
+    return remarks
 
 
 def _embedded(
     given: Bundle,
     sections: Sequence[Section],
-    every: Sequence[Chart],
-    looks: Mapping[str, theme.Look],
+    past: Mapping[str, pd.DataFrame],
+    looks: Mapping[str, Look],
     reference: str | None,
 ) -> Markup:
-    """The tables that scripts read: those of the details, and of each chart that has its own."""
+    """The tables that scripts read: those of the details, the rows, and the history."""
     kept = {name: given.details[name] for name in _TABLES if not given.details[name].empty}
     if "blocks" in kept:
         kept |= _apart(kept["blocks"])
-    kept |= {chart.key: chart.data for chart in every if chart.table is None}
-    about = {chart.key: {"table": chart.table or chart.key, "key": chart.of} for chart in every}
-    shown = [_about(section, looks, reference) for section in sections]
-    packed = embedded_tables.pack(kept, cases=shown, charts=about)
+    if "program" in kept:
+        kept["program"] = _program(kept["program"])
+    numbers = [column.name for column in COLUMNS if column.unit and given.rows[column.name].any()]
+    kept["rows"] = given.rows[["workload", "device", "allocator", "candidate", *numbers]]
+    all_looks = dict(looks)
+    if past:
+        kept["history"] = pd.concat(past.values(), ignore_index=True).assign(
+            date=lambda rows: rows["date"].dt.strftime("%Y-%m-%d %H:%M")
+        )
+        all_looks = looks_too([str(name) for name in kept["history"]["allocator"].unique()], looks)
+    packed = embedded_tables.pack(
+        kept,
+        cases=[_about(section, looks, reference) for section in sections],
+        looks={
+            name: {"color": look.color, "dash": list(look.dash)} for name, look in all_looks.items()
+        },
+    )
     return Markup(packed)
+
+
+def _program(program: pd.DataFrame) -> pd.DataFrame:
+    """Stores when a block is freed as the events that it lives, which differ less."""
+    return program.assign(last=program["last"] - program["first"])
 
 
 def _apart(blocks: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -233,9 +248,7 @@ def _apart(blocks: pd.DataFrame) -> dict[str, pd.DataFrame]:
     }
 
 
-def _about(
-    section: Section, looks: Mapping[str, theme.Look], reference: str | None
-) -> dict[str, Any]:
+def _about(section: Section, looks: Mapping[str, Look], reference: str | None) -> dict[str, Any]:
     """What scripts need to know about a case in addition to its tables."""
     case = section.case
     first = _shown_first(case, reference)
@@ -243,6 +256,7 @@ def _about(
         "id": section.key,
         "workload": case.workload,
         "device": case.device,
+        "card": label(case.device),
         "events": int(case.rows["events"].max()),
         "max_load": case.max_load,
         "reference": case.reference(reference),
@@ -252,6 +266,7 @@ def _about(
                 "color": looks[name].color,
                 "dash": list(looks[name].dash),
                 "first": name in first,
+                "failures": case.failed.get(name, 0),
             }
             for name in case.allocators
             if name not in case.unavailable
@@ -295,9 +310,9 @@ def _provenance(table: pd.DataFrame, command: str | None) -> list[tuple[str, lis
     """Where the numbers come from: each fact with its distinct values."""
     kinds = table[["device", "device_kind"]].drop_duplicates().itertuples(index=False)
     sources = table[["device", "device_seconds_source"]].dropna().drop_duplicates()
-    costs = [f"{device}: {source}" for device, source in sources.itertuples(index=False)]
+    costs = [f"{label(device)}: {source}" for device, source in sources.itertuples(index=False)]
     facts = [
-        ("device", [f"{device} ({kind})" for device, kind in kinds]),
+        ("device", [f"{label(device)} ({kind})" for device, kind in kinds]),
         ("device time", costs),
         *(
             (column.heading, [str(value) for value in table[column.name].dropna().unique()])

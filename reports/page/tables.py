@@ -14,6 +14,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from allocbench.base import units
+from allocbench.base.cards import label
 from allocbench.reports.rows import ranking
 from allocbench.reports.rows.assumptions import largest_ratio
 from allocbench.reports.rows.ranking import Case, Mark, cases, interval, marks, plain
@@ -30,21 +31,7 @@ TERMINAL = (
     "device_seconds",
     "failures",
 )
-SUMMARY = (
-    "min_capacity",
-    "peak_reserved",
-    "wasted",
-    "fragmentation_ratio",
-    "overhead",
-    "internal_fragmentation",
-    "stable_address_share",
-    "seconds_per_event_steady",
-    "alloc_p50_seconds",
-    "alloc_p99_seconds",
-    "device_calls",
-    "device_seconds",
-    "failures",
-)
+SUMMARY = (*TERMINAL[:-2], "device_calls", *TERMINAL[-2:])
 _ENDS = {end for c in COLUMNS if c.low for end in (c.low, c.high)}
 ALL = tuple(c.name for c in COLUMNS if c.unit and c.group != "workload" and c.name not in _ENDS)
 MEANS = (
@@ -57,6 +44,8 @@ MEANS = (
     "device_calls",
     "device_seconds",
 )
+
+HEAT = ("overhead", "min_capacity", "seconds_per_event_steady", "alloc_p99_seconds")
 
 _STYLES: dict[Mark, str] = {"": "", "best": "bold green", "worst": "red", "failed": "bold red"}
 _SIGNS: dict[Mark, str] = {"": " ", "best": "+", "worst": "-", "failed": "!"}
@@ -152,6 +141,35 @@ def geometric_means(
         for members in by_device.values()
         if len(members) > 1 and (base := _mean_reference(members, reference)) is not None
     ]
+
+
+@dataclass(frozen=True)
+class Heat:
+    """One metric on several cases: a row per allocator, a cell per case.
+
+    cells: the text, and the ratio to the best of the case, NaN for none.
+    """
+
+    title: str
+    cases: tuple[str, ...]
+    rows: tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
+
+
+def heats(cases: Sequence[Case]) -> list[Heat]:
+    """The metrics of HEAT that some case has."""
+    names = list(dict.fromkeys(name for case in cases for name in case.allocators))
+    found = []
+    for column in (SCHEMA[metric] for metric in HEAT):
+        if not any(case.rows[column.name].notna().any() for case in cases):
+            continue
+        ratios, texts = ranking.ratios_to_best(cases, names, column)
+        rows = tuple(
+            (name, tuple((texts[n, m], float(ratios[n, m])) for m in range(len(cases))))
+            for n, name in enumerate(names)
+        )
+        title = f"{column.heading.capitalize()} on every workload"
+        found.append(Heat(title, tuple(case.title for case in cases), rows))
+    return found
 
 
 def to_rich(table: Table) -> RichTable:
@@ -265,7 +283,7 @@ def _case_caption(case: Case, base: str) -> str:
     events = ", ".join(f"{n:,}" for n in case.rows["events"].unique())
     bound = "" if case.max_load is None else f", max load {units.size(case.max_load)}"
     reasons = "".join(f"\n{name} is n/a: it {why}" for name, why in case.unavailable.items())
-    return f"{events} events{bound}, on {case.device}; ratios are to {base}{reasons}"
+    return f"{events} events{bound}, on {label(case.device)}; ratios are to {base}{reasons}"
 
 
 def _mean_reference(members: Sequence[Case], reference: str | None) -> str | None:
@@ -305,7 +323,7 @@ def _means(members: Sequence[Case], base: str, metrics: Sequence[str]) -> Table:
     rows["passes"] = merged["passes"].groupby(level=0).min()
     return _build(
         f"Geometric mean over {len(members)} workloads",
-        f"each number is the mean ratio to {base}, on {members[0].device}",
+        f"each number is the mean ratio to {base}, on {label(members[0].device)}",
         rows,
         base,
         [*columns, SCHEMA["failures"]],

@@ -144,12 +144,29 @@ TABLES: Mapping[str, TableSpec] = {
     "marks": TableSpec(
         WORKLOAD, {"event": "whole", "label": "text"}, "Step and phase boundaries of the trace."
     ),
-    "lifetimes": TableSpec(
+    "program": TableSpec(
         WORKLOAD,
-        {"size_class": "whole", "lifetime_class": "whole", "blocks": "whole", "bytes": "whole"},
-        "Requested blocks by size in bytes and lifetime in events, each rounded down to a power"
-        " of two.",
+        {"first": "whole", "last": "whole", "size": "whole", "step": "whole", "site": "whole"},
+        "A block of the program, whatever the allocator: alive from event `first` up to but not"
+        " including `last`, its requested bytes, how many steps had begun before it, and its row"
+        " in `sites`.",
     ),
+    "sites": TableSpec(
+        WORKLOAD,
+        {
+            "kind": "text",
+            "line": "text",
+            "operator": "text",
+            "module": "text",
+            "stack": "text",
+            "stream": "whole",
+            "derived": "flag",
+        },
+        "What blocks hold and where they come from, empty where that is not known. `stack` has the"
+        " calls of the program, outermost first, with semicolons between them; `derived`: of the"
+        " backward pass of that call.",
+    ),
+    "capacity": TableSpec(RUN, {"bytes": "whole"}, "The bytes that the device offers."),
 }
 
 

@@ -6,16 +6,20 @@ that failed requests did less work than the others.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from allocbench.base import units
+from allocbench.base.cards import label
 from allocbench.reports.output import ResultError
 from allocbench.reports.rows import assumptions
 from allocbench.reports.rows.assumptions import Estimate
-from allocbench.reports.rows.results import SCHEMA, Column
+from allocbench.reports.rows.results import Column
 
 FEWEST_PASSES = 4
 """The passes of two equal allocators lie apart by chance in 1 of 35 runs with 4, 1 of 10 with 3."""
@@ -94,7 +98,7 @@ def cases(table: pd.DataFrame) -> list[Case]:
     many_devices, many_kinds = (table[name].nunique() > 1 for name in ("device", "device_kind"))
     all_cases = []
     for (workload, device), rows in table.groupby(["workload", "device"], sort=False):
-        title = f"{workload} on {device}" if many_devices else str(workload)
+        title = f"{workload} on {label(str(device))}" if many_devices else str(workload)
         if many_kinds:
             kinds = [_KINDS.get(kind, kind) for kind in rows["device_kind"].unique()]
             title += f" ({', '.join(kinds)})"
@@ -111,6 +115,28 @@ def ranked(rows: pd.DataFrame, column: Column) -> "pd.Series[float]":
     completed = rows["failures"].fillna(0) == 0
     values = rows.loc[rows["candidate"] & completed, column.name].dropna()
     return values.sort_values(ascending=column.lower_is_better, kind="stable")
+
+
+def ratios_to_best(
+    cases: Sequence[Case], names: Sequence[str], column: Column
+) -> tuple[NDArray[np.float64], dict[tuple[int, int], str]]:
+    """One metric of allocators (rows) on cases (columns): ratios to the best of each, and texts.
+
+    A ratio is NaN where there is no number, or where requests failed.
+    """
+    ratios = np.full((len(names), len(cases)), np.nan)
+    texts: dict[tuple[int, int], str] = {}
+    anywhere = column.name == "min_capacity"  # found on devices of other capacities
+    for n, case in enumerate(cases):
+        order = ranked(case.rows.assign(failures=0) if anywhere else case.rows, column)
+        best = float(order.iloc[0]) if len(order) else np.nan
+        for row, name in enumerate(names):
+            value = case.number(name, column.name) if name in case.rows.index else None
+            failed = name in case.failed and not anywhere
+            texts[row, n] = "failed" if failed else column.text(value)
+            if value and best and not failed:
+                ratios[row, n] = max(1.0, value / best)
+    return ratios, texts
 
 
 def interval(rows: pd.DataFrame, name: str, column: Column) -> tuple[float, float]:
@@ -242,15 +268,6 @@ def measured(rows: pd.DataFrame, name: str, column: Column) -> bool:
         source = "device_seconds_source"
         return source in rows.columns and str(rows.at[name, source]) == "measured"
     return column.group in ("time", "latency")
-
-
-def extremes(case: Case, metric: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The best and the worst allocators of a case by one metric, empty if not clear."""
-    marked = marks(case.rows, SCHEMA[metric])
-    return (
-        tuple(name for name, mark in marked.items() if mark == "best"),
-        tuple(name for name, mark in marked.items() if mark == "worst"),
-    )
 
 
 def plain(value: object) -> float | int | None:

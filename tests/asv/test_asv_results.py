@@ -85,13 +85,11 @@ def test_values_are_read_in_order_of_their_dates(folder: Path) -> None:
     assert latency["parameters"].tolist() == ["streams=1", "streams=2"] * 3
     assert latency["low"].notna().tolist() == [True, False] * 3
     assert latency["high"].iloc[0] == 1.1e-8
-    assert "3 commits" in charts.history(memory)
-    assert "bfc 2.00x" in charts.history(memory).replace("train bfc", "bfc")
 
 
 def test_the_history_is_a_line_for_each_allocator(folder: Path) -> None:
     found = list(charts.of_history(asv.history(folder), {}))
-    assert [chart.title for chart in found] == [NAME, LATENCY]
+    assert len(found) == 2
     (panel,) = found[0].draw().axes
     assert np.asarray(panel.lines[0].get_xydata()).tolist() == [
         [0, 2 * GIB],

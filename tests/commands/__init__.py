@@ -8,12 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from markupsafe import Markup
 from typer.testing import CliRunner, Result
 
 import allocbench
 from allocbench.cli import app
-from allocbench.reports.charts.charts import Chart
 from allocbench.workloads import ALLOC, FREE, Provenance, write
 from tests.traces import Event, make
 
@@ -42,17 +40,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     Path("dead.csv").write_text("op,id,size\na,0,4096\nf,0,\nf,0,\n")
     Path("cut.parquet").write_bytes(Path("good.parquet").read_bytes()[:200])
     return tmp_path
-
-
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports without pictures: drawing them takes seconds, and `tests/reports` checks them."""
-    from allocbench.reports.page import html
-
-    def empty(chart: Chart, *, phone: bool = True) -> html.Figure:
-        return html.Figure(chart, Markup("<svg></svg>"), None)
-
-    monkeypatch.setattr(html, "_figure", empty)
 
 
 def run(line: str) -> Result:

@@ -35,7 +35,7 @@ from allocbench.workloads import (
 )
 from allocbench.workloads.formats import FORMATS
 from allocbench.workloads.vocabulary import POOL_RELEASE
-from tests.commands import EVENTS, QUICK, folder, output, run, undrawn
+from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.tflite_models import tflite_file
 from tests.traces import Event, assert_same, make
 from tests.workloads.importers.snapshots import Recorder, pickled, snapshot
@@ -43,7 +43,7 @@ from tests.workloads.serving.test_architectures import LLAMA
 from tests.workloads.serving.test_architectures import write as write_config
 from tests.workloads.serving.test_requests import AZURE
 
-__all__ = ["folder", "undrawn"]  # the fixtures, by their imports
+__all__ = ["folder"]  # the fixture, by its import
 DATA = Path(__file__).parents[1] / "data"
 
 NAMES = ", ".join(catalog.names())
@@ -129,9 +129,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("example", RUN_HERE)
-def test_every_example_works(example: str, reported: Path, request: pytest.FixtureRequest) -> None:
-    if example.startswith("allocbench report"):
-        request.getfixturevalue("undrawn")
+def test_every_example_works(example: str, reported: Path) -> None:
     write(make(EVENTS), "trace.csv")
     write(make(EVENTS), "trace.parquet")
     recorder = Recorder()
@@ -193,7 +191,7 @@ def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) ->
     assert "…" not in output(f"compare gpt2-train {QUICK}")
 
 
-def test_compare_writes_rows_with_the_schema_and_a_report(undrawn: None) -> None:
+def test_compare_writes_rows_with_the_schema_and_a_report() -> None:
     line = "compare good.csv good.parquet --allocators naive,bfc,cuda_async,bump --time 1"
     output(f"{line} --json rows.json --html report.html --results results.zip")
     rows = json.loads(Path("rows.json").read_text())

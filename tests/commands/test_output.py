@@ -17,9 +17,9 @@ from rich.text import Text
 from allocbench.output import terminal
 from allocbench.reports.page import html
 from allocbench.reports.rows import bundle
-from tests.commands import QUICK, folder, python, run, undrawn
+from tests.commands import QUICK, folder, python, run
 
-__all__ = ["folder", "undrawn"]  # the fixtures, by their imports
+__all__ = ["folder"]  # the fixture, by its import
 
 FEW = f"--allocators bfc,naive {QUICK}"
 SHOWN = [
@@ -262,7 +262,7 @@ def test_python_without_docstrings(line: str, shown: str) -> None:
     ],
 )
 def test_results_that_cannot_be_written_are_shown_and_kept(
-    line: str, extension: str, temporary: Path, undrawn: None
+    line: str, extension: str, temporary: Path
 ) -> None:
     ended = run(line)
     (kept,) = temporary.iterdir()

@@ -21,15 +21,15 @@ from allocbench.reports.page import embedded_tables as island
 from allocbench.reports.page import markdown
 from allocbench.reports.rows import results
 from allocbench.reports.rows.results import frame
-from tests.commands import QUICK, error, folder, output, undrawn
+from tests.commands import QUICK, error, folder, output
 from tests.result_rows import HOSTILE, floor, row, sized
 
-__all__ = ["folder", "undrawn"]  # the fixtures, by their imports
+__all__ = ["folder"]  # the fixture, by its import
 FEW = "--allocators bfc,naive"
 
 
 @pytest.fixture
-def files(folder: Path, undrawn: None) -> None:
+def files(folder: Path) -> None:
     """A bundle, and plain rows of another trace."""
     output(f"compare good.csv {QUICK} {FEW} --results results.zip")
     output(f"compare good.parquet {QUICK} {FEW} --json rows.json")
@@ -40,7 +40,7 @@ def test_a_report_is_made_from_files_and_names_missing_charts(files: None) -> No
     page = Path("report.html").read_text(encoding="utf-8")
     assert 'id="workload-1-explorer"' in page
     assert 'id="workload-2-explorer"' not in page
-    assert "made: no memory over time" in page
+    assert "made: no view of what holds memory, memory over time" in page
     assert "allocbench report results.zip rows.json" in page
     assert output("report results.zip -o -").startswith("<!doctype html>")
 

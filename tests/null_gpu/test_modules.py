@@ -9,9 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from allocbench.questions import holding
 from allocbench.questions.holding import by_module, holders
-from allocbench.workloads import MARK, Trace, read
+from allocbench.workloads import MARK, Trace, block_origins, read
 from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python
 
 UP, DOWN = 4 * (512 * 2048 + 2048), 4 * (2048 * 512 + 512)
@@ -36,8 +35,8 @@ def check(trace: Trace) -> None:
     modules = {row["module"]: row for row in by_module(held).to_dict("records")}
     for name, size in (("layers.*.up", UP), ("layers.*.down", DOWN)):
         kinds = dict(modules[name]["kinds"])
-        assert kinds[holding.PARAMETERS] == kinds[holding.GRADIENTS] == 3 * size
-        state = held[(held["kind"] == holding.STATE) & held["module"].str.endswith(name[-3:])]
+        assert kinds[block_origins.PARAMETERS] == kinds[block_origins.GRADIENTS] == 3 * size
+        state = held[(held["kind"] == block_origins.STATE) & held["module"].str.endswith(name[-3:])]
         assert state["bytes"].sum() == 3 * 2 * size
         assert modules[name]["modules"] == 3
 
@@ -51,7 +50,7 @@ def test_a_model_by_module(tmp_path: Path, version: str) -> None:
     first_step = int(np.flatnonzero(trace.op == MARK)[0])
     last = int(np.flatnonzero(np.array(of_forward)[trace.label[:first_step]])[-1])
     held = holders(trace, last)
-    saved = held[held["kind"] == holding.ACTIVATIONS]
+    saved = held[held["kind"] == block_origins.ACTIVATIONS]
     sizes = saved.groupby("module")["bytes"].sum().to_dict()
     # What relu and the sum return, which their next operators need; and the input of the model.
     of_layer = 4 * 256 * (2048 + 512)

@@ -10,9 +10,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from allocbench.questions.holding import PARAMETERS, STATE, holders
+from allocbench.questions.holding import holders
 from allocbench.verification.verify import verify
 from allocbench.workloads import ALLOC, MARK, Trace, catalog, read, write
+from allocbench.workloads.block_origins import PARAMETERS, STATE
 from allocbench.workloads.recording import has_cuda
 from benchmarks import gpu_programs
 from benchmarks.workshop import second_runs

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from allocbench.questions import holding
 from allocbench.questions.holding import alike, by_kind, by_module, holders, places_in_words
-from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, write
+from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, block_origins, write
 from tests.commands import folder, run
 from tests.traces import make
 
@@ -70,22 +69,22 @@ def test_every_kind_of_block_is_recognized() -> None:
     for keeps_gradients in (False, True):
         trace = training(keeps_gradients=keeps_gradients)
         assert kinds(trace) == {
-            holding.PARAMETERS: 1000,
-            holding.GRADIENTS: 1000,
-            holding.STATE: 1000,
-            holding.ACTIVATIONS: 804,
-            holding.BACKWARD: 500,
-            holding.WORKSPACES: 128,
-            holding.LASTING: 8,
+            block_origins.PARAMETERS: 1000,
+            block_origins.GRADIENTS: 1000,
+            block_origins.STATE: 1000,
+            block_origins.ACTIVATIONS: 804,
+            block_origins.BACKWARD: 500,
+            block_origins.WORKSPACES: 128,
+            block_origins.LASTING: 8,
         }
 
 
 def test_temporaries_at_their_instants() -> None:
     trace = training()
     scratch = int(np.flatnonzero(trace.size == 70)[1])
-    assert kinds(trace, scratch)[holding.FORWARD] == 70
+    assert kinds(trace, scratch)[block_origins.FORWARD] == 70
     temporary = int(np.flatnonzero(trace.size == 40)[0])
-    assert kinds(trace, temporary)[holding.UPDATE] == 40
+    assert kinds(trace, temporary)[block_origins.UPDATE] == 40
 
 
 def test_the_bytes_are_those_alive() -> None:
@@ -98,7 +97,7 @@ def test_places() -> None:
     (row,) = (
         row
         for row in by_kind(holders(training())).to_dict("records")
-        if row["kind"] == holding.ACTIVATIONS
+        if row["kind"] == block_origins.ACTIVATIONS
     )
     assert row["places"] == [("train.py:3:f", 504), ("train.py:2:f", 300)]
     assert places_in_words(row["places"]) == "train.py:3:f 504 B, train.py:2:f 300 B"
@@ -113,7 +112,7 @@ def test_explain_shows_it(folder: Path) -> None:
     write(training(), "train.parquet")
     done = run("explain train.parquet --device sim:64MiB")
     assert "what holds memory at the peak of the load" in done.stdout
-    assert holding.STATE in done.stdout
+    assert block_origins.STATE in done.stdout
     assert "what holds memory" not in run("explain good.csv").stdout
 
 
@@ -140,12 +139,14 @@ def test_modules_and_the_kinds_that_a_program_says() -> None:
     held = holders(trace)
     assert held["bytes"].sum() == trace.max_load
     # The parameter and the buffer, because the trace says so.
-    assert kinds(trace)[holding.GRADIENTS] == 1008 + 1000
+    assert kinds(trace)[block_origins.GRADIENTS] == 1008 + 1000
     modules = {row["module"]: row for row in by_module(held).to_dict("records")}
     assert set(modules) == {"h.*.up", "head"}
     assert modules["h.*.up"]["modules"] == 2
     assert modules["h.*.up"]["bytes"] == 1008 + 300
-    (row,) = (row for row in by_kind(held).to_dict("records") if row["kind"] == holding.ACTIVATIONS)
+    (row,) = (
+        row for row in by_kind(held).to_dict("records") if row["kind"] == block_origins.ACTIVATIONS
+    )
     # The input is not freed before the activation is.
     assert row["modules"] == [("head", 504), ("h.*.up", 300)]
     assert alike("transformer.h.11.mlp2") == "transformer.h.*.mlp2"
@@ -172,7 +173,7 @@ def test_labels_that_are_no_text_are_replaced() -> None:
 def test_a_temporary_of_the_backward_pass_belongs_to_the_next_freed_block() -> None:
     trace = with_modules(training(), label5=("head", ""))
     rows = holders(trace)
-    (row,) = rows[rows["kind"] == holding.BACKWARD].to_dict("records")
+    (row,) = rows[rows["kind"] == block_origins.BACKWARD].to_dict("records")
     assert (row["place"], row["module"]) == ("backward of train.py:3:f", "head")
 
 
@@ -221,12 +222,12 @@ def ring() -> Trace:
 
 def test_blocks_from_before_the_recording_have_kinds() -> None:
     assert kinds(ring(), 9) == {
-        holding.PARAMETERS: 1000,
-        holding.STATE: 1000,
-        holding.GRADIENTS: 2000,
-        holding.ACTIVATIONS: 500,
-        holding.WORKSPACES: 128,
-        holding.LASTING: 40,
+        block_origins.PARAMETERS: 1000,
+        block_origins.STATE: 1000,
+        block_origins.GRADIENTS: 2000,
+        block_origins.ACTIVATIONS: 500,
+        block_origins.WORKSPACES: 128,
+        block_origins.LASTING: 40,
     }
 
 
@@ -252,5 +253,5 @@ def test_what_an_unfinished_forward_pass_keeps_are_activations() -> None:
     loss = int(np.flatnonzero(trace.size == 4)[-1])
     columns: dict[str, Any] = {name: column[: loss + 1] for name, column in trace.columns().items()}
     found = kinds(replace(trace, **columns))
-    assert found[holding.ACTIVATIONS] == 300 + 500 + 4
-    assert holding.FORWARD not in found
+    assert found[block_origins.ACTIVATIONS] == 300 + 500 + 4
+    assert block_origins.FORWARD not in found

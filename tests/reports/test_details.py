@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,7 +12,7 @@ import pandas as pd
 import pytest
 
 from allocbench import allocators
-from allocbench.replays import experiment
+from allocbench.replays import experiment, trace_blocks
 from allocbench.replays.details import of_latency
 from allocbench.replays.experiment import Effort
 from allocbench.replays.trace_blocks import TraceBlocks
@@ -189,17 +190,46 @@ def test_calls_are_grouped_by_the_blocks_alive_before_them() -> None:
         assert one["median"] == np.median(mine)
 
 
-def test_lifetimes_and_marks_are_those_of_the_trace() -> None:
-    events: list[Event] = [(MARK, 0, 0), (ALLOC, 0, 100), (ALLOC, 1, 4096), (FREE, 0, 0)]
-    found = TraceBlocks.of("made", make(events, labels=("step", "a\nb"))).details()
-    assert found["marks"].to_dict("records") == [{"workload": "made", "event": 0, "label": "step"}]
-    rows = {
-        (r["size_class"], r["lifetime_class"]): r for r in found["lifetimes"].to_dict("records")
+def test_the_program_has_every_block_and_where_it_comes_from() -> None:
+    labels = ("step", "a\nb", "train.py:7 f", "main.py:1 <module>;train.py:7 f", "h.0.mlp")
+    events: list[Event] = [(ALLOC, 0, 100), (MARK, 0, 0), (ALLOC, 1, 4096), (FREE, 0, 0)]
+    trace = make([*events, (ALLOC, 2, 8)], labels=labels)
+    named = {"label": 1, "line": 2, "stack": 3, "module": 4}
+    columns: dict[str, Any] = {
+        name: np.full(len(trace), place, np.uint32) for name, place in named.items()
     }
-    assert {key: (r["blocks"], r["bytes"]) for key, r in rows.items()} == {
-        (6, 1): (1, 100),
-        (12, 1): (1, 4096),
+    found = TraceBlocks.of("made", replace(trace, **columns)).details()
+    assert found["marks"].to_dict("records") == [{"workload": "made", "event": 1, "label": "step"}]
+    program = found["program"].drop(columns="workload")
+    assert program.to_dict("list") == {
+        "first": [0, 2, 4],
+        "last": [3, 5, 5],
+        "size": [100, 4096, 8],
+        "step": [0, 1, 1],
+        "site": [0, 0, 0],
     }
+    assert found["sites"].to_dict("records") == [
+        {
+            "workload": "made",
+            "kind": "",
+            "line": "train.py:7 f",
+            "operator": "a b",
+            "module": "h.0.mlp",
+            "stack": "main.py:1 <module>;train.py:7 f",
+            "stream": 0,
+            "derived": False,
+        }
+    ]
+
+
+def test_of_too_many_blocks_those_at_the_peak_and_the_largest_are_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(trace_blocks, "_MOST_OF_PROGRAM", 3)
+    events: list[Event] = [(ALLOC, 0, 1), (ALLOC, 1, 9), (FREE, 1, 0)]
+    events += [(ALLOC, 2, 8), (ALLOC, 3, 8), (FREE, 2, 0), (ALLOC, 4, 2)]
+    program = TraceBlocks.of("made", make(events)).details()["program"]
+    assert program["size"].tolist() == [1, 8, 8]  # what is alive at the peak of 17 bytes
 
 
 def test_marks_beyond_number_are_thinned_to_steps() -> None:

@@ -19,7 +19,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from allocbench.reports.charts import figures, theme
+from allocbench.reports.charts import export, figures
+from allocbench.reports.charts.looks import FLOOR, looks_of
 from allocbench.reports.rows.ranking import cases
 from allocbench.reports.rows.results import frame
 from tests import panel_texts
@@ -88,7 +89,7 @@ def test_a_floor_does_not_stretch_the_axis_and_keeps_its_number() -> None:
     far["peak_reserved"] = 80 * GIB
     (panel,) = panels(figures.latency_against_memory(frame([sized("a", 10, 40), far])))
     assert panel.get_xlim()[1] < 20
-    assert "beyond: ground at 80.0 GiB" in panel.get_xlabel()
+    assert "failed requests: ground" in panel.get_xlabel()
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_latency_is_drawn_against_memory() -> None:
 
 def over_time(table: pd.DataFrame, lines: pd.DataFrame) -> Figure:
     (case,) = cases(table)
-    return figures.memory_over_time(lines, case, theme.looks([case]))
+    return figures.memory_over_time(lines, case, looks_of([case]))
 
 
 def test_memory_over_time_draws_the_table() -> None:
@@ -156,12 +157,12 @@ def test_a_floor_beyond_the_scale_says_so() -> None:
 
 def test_an_allocator_looks_the_same_everywhere() -> None:
     table = frame([row("a"), row("b", "serve"), row("a", "serve"), floor(workload="serve")])
-    looks = theme.looks(cases(table))
+    looks = looks_of(cases(table))
     assert [look.label for look in looks.values()] == ["a", "b", "ground"]
     assert len({look.color for look in looks.values()}) == 3
-    assert looks["ground"].color == theme.FLOOR
+    assert looks["ground"].color == FLOOR
     assert looks["ground"].hatch
-    many = theme.looks(cases(matrix(1, 12)))
+    many = looks_of(cases(matrix(1, 12)))
     assert len({(look.color, look.marker) for look in many.values()}) == 13
 
 
@@ -197,7 +198,7 @@ def test_missing_measurements_are_named(draw: Callable[[pd.DataFrame], Figure]) 
 
 @pytest.mark.parametrize("draw", ACROSS)
 def test_names_are_drawn_as_they_are(draw: Callable[[pd.DataFrame], Figure]) -> None:
-    picture = theme.inline(draw(frame([row("$x^2$"), row(HOSTILE)])), "key", "title", "words")
+    picture = export.drawn(draw(frame([row("$x^2$"), row(HOSTILE)])), "svg", "key").decode()
     assert ">$x^2$</text>" in picture
     assert "&lt;script&gt;" in picture
     assert "<script" not in picture

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of allocs, from their call stacks, and of marks.
 
-An alloc has a label, the operator or line that requested memory; the module it belongs to; and the
-line of the user's program.
+An alloc has a label, the operator or line that requested memory; the module it belongs to; the line
+of the user's program, and the calls that lead to it.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ _STEPS = (_PROFILER_STEP, "step", _OPTIMIZER_STEP, OPTIMIZER_ENDS)
 _ENGINE = "torch::autograd::Engine::thread_main"
 _OPTIMIZER = re.compile(r"[/\\]torch[/\\]optim[/\\]")
 _MOST = 200  # characters
+_MOST_CALLS = 50  # of a stack
 MODULE_FILE = "<allocbench.module>"
 """The file name of frames that are named after a module; as in workloads/module_hook.py."""
 BACKWARD = "backward pass"
@@ -77,6 +78,7 @@ def names_of(frames: Sequence[Frame]) -> dict[str, str]:
         "module": module_of(frames),
         "kind": _pass_of(frames),
         "line": line_of(frames),
+        "stack": stack_of(frames),
     }
 
 
@@ -114,8 +116,17 @@ def line_of(frames: Iterable[Frame]) -> str:
     usable = [frame for frame in frames if _is_program(frame.filename)]
     users = (frame for frame in usable if _is_users(frame.filename))
     if frame := next(users, next(iter(usable), None)):
-        return f"{_file(frame)}:{frame.line} {frame.name}"[:_MOST]
+        return _call(frame)
     return ""
+
+
+def stack_of(frames: Sequence[Frame]) -> str:
+    """The calls of a stack that are neither PyTorch's nor Python's library's, outermost first.
+
+    They are joined with semicolons. Of a deep stack, the outermost calls are left out.
+    """
+    calls = [_call(frame).replace(";", ",") for frame in frames if _is_program(frame.filename)]
+    return ";".join(reversed(calls[:_MOST_CALLS]))
 
 
 def module_of(frames: Iterable[Frame]) -> str:
@@ -180,6 +191,10 @@ def _is_program(file: str) -> bool:
 
 def _is_users(file: str) -> bool:
     return _is_program(file) and not _INSTALLED.search(file)
+
+
+def _call(frame: Frame) -> str:
+    return f"{_file(frame)}:{frame.line} {frame.name}"[:_MOST]
 
 
 def _file(frame: Frame) -> str:

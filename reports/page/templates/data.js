@@ -1,5 +1,5 @@
 // The tables of the page: unpacked once, then read by column or by row.
-const report = { ready: null, tables: {}, cases: [], charts: {} };
+const report = { ready: null, tables: {}, cases: [], looks: {} };
 
 async function unpack() {
   const packed = document.getElementById("data").textContent.trim();
@@ -7,9 +7,13 @@ async function unpack() {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   const content = JSON.parse(await new Response(stream).text());
   for (const [name, columns] of Object.entries(content.tables)) report.tables[name] = table(columns);
+  if (report.tables.program) {
+    const { first, last } = report.tables.program.columns;
+    first.forEach((event, n) => { last[n] += event; });
+  }
   if (report.tables.allocs) join(report.tables.blocks.columns, report.tables.allocs.columns);
   report.cases = content.cases;
-  report.charts = content.charts;
+  report.looks = content.looks;
 }
 
 // Adds the columns of its alloc to each block; they are the same for every allocator.

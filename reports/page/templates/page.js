@@ -16,25 +16,62 @@ function setUpLook() {
   set("auto");
 }
 
+// The parts of a report are tabs; a link to something in a tab opens it.
+function setUpTabs() {
+  const tabs = [...document.querySelectorAll("[role=tab]")];
+  const open = (chosen) => {
+    for (const tab of tabs) {
+      tab.setAttribute("aria-selected", String(tab === chosen));
+      tab.tabIndex = tab === chosen ? 0 : -1;
+      document.getElementById(tab.getAttribute("aria-controls")).hidden = tab !== chosen;
+    }
+    dispatchEvent(new Event("look")); // charts that were not visible are drawn
+  };
+  tabs.forEach((tab, n) => {
+    tab.addEventListener("click", () => open(tab));
+    tab.addEventListener("keydown", (event) => {
+      const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+      if (!step) return;
+      const next = tabs[(n + step + tabs.length) % tabs.length];
+      open(next);
+      next.focus();
+    });
+  });
+  const follow = () => {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    const panel = target && target.closest("[role=tabpanel]");
+    const tab = panel && tabs.find((one) => one.getAttribute("aria-controls") === panel.id);
+    if (!tab) return;
+    open(tab);
+    target.scrollIntoView();
+  };
+  addEventListener("hashchange", follow);
+  if (tabs.length) open(tabs[0]);
+  follow();
+  report.open = (name) => open(tabs.find((tab) => tab.getAttribute("aria-controls") === name));
+}
+
 // Charts are created when they are about to become visible.
+const CHARTS = [["program", Program], ["trade", Trade], ["explorer", Explorer], ["map", AddressMap]];
+
 function explore(about) {
-  if (about.explored) return;
-  about.explored = true;
-  const time = document.getElementById(`${about.id}-explorer`);
-  if (time) about.explorer = new Explorer(time, about);
-  const map = document.getElementById(`${about.id}-map`);
-  if (map) about.map = new AddressMap(map, about);
+  for (const [name, Chart] of CHARTS) {
+    const root = document.getElementById(`${about.id}-${name}`);
+    if (root && root.clientWidth && !about[name]) about[name] = new Chart(root, about);
+  }
 }
 
 function setUpExplorers() {
   const near = new IntersectionObserver((entries) => {
     for (const entry of entries)
-      if (entry.isIntersecting) explore(report.cases.find((about) => about.id === entry.target.id));
+      if (entry.isIntersecting) explore(report.cases.find((about) => entry.target.id.split("-program")[0] === about.id));
   }, { rootMargin: "800px" });
-  for (const about of report.cases) {
-    const section = document.getElementById(about.id);
-    if (section) near.observe(section);
-  }
+  for (const about of report.cases)
+    for (const id of [about.id, `${about.id}-program`]) {
+      const section = document.getElementById(id);
+      if (section) near.observe(section);
+    }
+  for (const root of document.querySelectorAll("[data-lines]")) lineCharts(root);
   for (const button of document.querySelectorAll("button.show-failure"))
     button.addEventListener("click", () => {
       const about = report.cases.find(({ id }) => id === button.dataset.case);
@@ -52,6 +89,7 @@ setUpSorting();
 setUpLook();
 report.ready = unpack().then(() => {
   setUpData();
+  setUpTabs();
   setUpExplorers();
 }).catch((error) => {
   document.documentElement.classList.remove("runs");

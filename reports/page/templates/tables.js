@@ -14,11 +14,10 @@ function csv(found) {
   return `${lines.join("\r\n")}\r\n`;
 }
 
-function chartData(key) {
-  const chart = report.charts[key];
-  const found = rowsOf(chart.table, chart.key);
-  const names = chart.columns || Object.keys(found.columns);
-  return { columns: Object.fromEntries(names.map((name) => [name, found.columns[name]])), length: found.length };
+// The rows of a table that belong to a chart; without a case, all of them.
+function chartData({ table, case: id }) {
+  const about = report.cases.find((one) => one.id === id);
+  return rowsOf(table, about ? { workload: about.workload, device: about.device } : {});
 }
 
 function dataTable(found) {
@@ -48,9 +47,9 @@ function setUpData() {
   for (const details of document.querySelectorAll("details.chart-data")) {
     details.addEventListener("toggle", () => {
       const place = details.querySelector(".place");
-      if (details.open && !place.firstChild) place.append(dataTable(chartData(details.dataset.chart)));
+      if (details.open && !place.firstChild) place.append(dataTable(chartData(details.dataset)));
     });
     details.querySelector("button").addEventListener("click", () =>
-      download(`${details.dataset.chart}.csv`, csv(chartData(details.dataset.chart))));
+      download(`${details.dataset.table}.csv`, csv(chartData(details.dataset))));
   }
 }

@@ -19,6 +19,7 @@ from allocbench.workloads.importers.labels import (
     marks_of,
     module_of,
     names_of,
+    stack_of,
 )
 from allocbench.workloads.trace import ALLOC, Trace
 
@@ -197,3 +198,16 @@ def test_an_alloc_of_an_optimizer_has_its_kind() -> None:
         "optimizer's step"
     )
     assert names_of([frame("optim/adamw.py", "step"), MAIN])["kind"] == ""
+
+
+def test_a_stack_has_the_calls_of_the_program_from_the_outermost_on() -> None:
+    frames = [
+        frame("/torch/csrc/autograd.cpp", "at::_ops::addmm::call"),
+        frame(f"{TORCH}nn/modules/linear.py", "forward"),
+        frame("/venv/lib/python3.12/site-packages/transformers/mlp.py", "forward;x", 7),
+        *IN_MODULE,
+    ]
+    assert stack_of(frames) == "train.py:9 <module>;model.py:3 forward;mlp.py:7 forward,x"
+    assert stack_of([]) == ""
+    deep = [frame("deep.py", "f", n) for n in range(900)]
+    assert stack_of(deep).split(";") == [f"deep.py:{n} f" for n in range(49, -1, -1)]

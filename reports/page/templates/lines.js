@@ -1,0 +1,58 @@
+// Charts of lines, one for each allocator: latencies, and benchmarks across commits.
+const LINES = {
+  latency: { x: "seconds", y: "quantile", panels: "call", byTime: true, show: (part) => units.percent(part) },
+  scaling: { x: "live_from", y: "median", panels: "call", byTime: false, show: (seconds) => units.seconds(seconds) },
+};
+
+function lineCharts(root) {
+  const about = report.cases.find(({ id }) => id === root.dataset.case);
+  const draw = () => {
+    const place = root.querySelector(".place");
+    if (!root.clientWidth) return;
+    place.replaceChildren();
+    const found = about
+      ? rowsOf(root.dataset.lines, { workload: about.workload, device: about.device }).columns
+      : rowsOf("history", { benchmark: root.dataset.benchmark }).columns;
+    const kind = about ? LINES[root.dataset.lines] : HISTORY;
+    const titles = about ? found[kind.panels] : found.workload.map((name, n) => `${name} ${found.machine[n]}`.trim());
+    for (const title of new Set(titles)) {
+      const rows = titles.flatMap((name, n) => (name === title ? [n] : []));
+      const figure = make("div", { className: "panel" }, make("h5", { text: title }));
+      place.append(figure);
+      linePanel(figure, title, found, rows, kind);
+    }
+    const names = [...new Set(found.allocator)];
+    place.append(make("ul", { className: "legend" }, ...names.map((name) => make("li", {}, swatch(report.looks[name]), name))));
+  };
+  addEventListener("resize", draw);
+  addEventListener("look", draw);
+  draw();
+}
+
+const HISTORY = { y: "value", byTime: false, isHistory: true, show: (value) => units.three(value) };
+
+function linePanel(figure, title, found, rows, kind) {
+  const commits = kind.isHistory ? [...new Set(found.commit)] : [];
+  const x = (n) => (kind.isHistory ? commits.indexOf(found.commit[n]) : found[kind.x][n]);
+  const names = [...new Set(rows.map((n) => found.allocator[n]))];
+  const lines = names.map((name) => {
+    const mine = rows.filter((n) => found.allocator[n] === name && found[kind.y][n] !== null && (!kind.byTime || found[kind.x][n] > 0));
+    mine.sort((a, b) => x(a) - x(b));
+    return [mine.map(x), mine.map((n) => found[kind.y][n])];
+  });
+  const axis = { stroke: () => ink("faint"), grid: { stroke: () => ink("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
+  const label = kind.isHistory ? (tick) => (commits[tick] || "").slice(0, 8) : kind.byTime ? units.seconds : short;
+  const wide = kind.byTime ? { distr: 3 } : {};
+  new uPlot({
+    width: figure.clientWidth, height: 200, padding: [8, 16, 0, 0], legend: { show: false }, cursor: { show: false },
+    scales: { x: { time: false, ...wide }, y: kind.byTime ? { range: [0, 1] } : {} },
+    axes: [
+      { ...axis, values: (u, all) => all.map((tick) => (tick === null ? "" : label(tick))), size: 28 },
+      { ...axis, values: (u, all) => all.map((tick) => kind.show(tick)), size: 74 },
+    ],
+    series: [{}, ...names.map((name) => ({
+      label: name, stroke: report.looks[name].color, dash: report.looks[name].dash, width: 1.5, spanGaps: true,
+      points: { show: lines[names.indexOf(name)][0].length < 3 },
+    }))],
+  }, uPlot.join(lines), figure);
+}
