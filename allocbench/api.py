@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The four questions, many runs and their history, from Python: each function returns a DataFrame.
+"""The four questions, many runs and their history, from Python: most functions return a DataFrame.
 
 A workload is a trace, or what the command line takes: the name of a workload, or a file. It may
 also be a program, as "-- python train.py" or `ProgramWorkload`, or a function without arguments,
@@ -9,8 +9,9 @@ the command line: UsageError, SpecError, TraceError, RecordError, NullGpuError.
 
     from allocbench import api
 
+    api.check("gpt2-train", "l4").verdict
     api.fit("gpt2-train")
-    api.fit(train_step, device="null:l4")
+    api.fit(train_step, device="l4")
     api.fit("-- python train.py")
     api.explain("trace.parquet", "caching", "sim:24GiB")
     api.recommend("gpt2-train", "sim:24GiB")
@@ -27,18 +28,20 @@ from typing import TypeAlias
 
 import pandas as pd
 
-from allocbench.inputs import ALL, DEVICE
+from allocbench.inputs import ALL, DEVICE, Unchosen
 from allocbench.inputs.devices import device_of, recorded_on
 from allocbench.inputs.question import allocator_specs, failed_on
 from allocbench.inputs.traces import load, load_all
 from allocbench.programs import functions, program
 from allocbench.programs.program import ProgramSettings, ProgramWorkload
 from allocbench.questions import BUDGET, ORDERS
+from allocbench.questions import check as checking
 from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Runner
+from allocbench.reports.advice.check import RECORDED, Answer
 from allocbench.reports.advice.choosing import WEIGHTS, Weights
 from allocbench.reports.rows import asv
 from allocbench.workloads import Trace
@@ -46,6 +49,19 @@ from allocbench.workloads import Trace
 Workload: TypeAlias = Trace | str | ProgramWorkload | Callable[[], object]
 
 _TIME_LIMIT = 5.0  # seconds
+
+
+def check(workload: Workload, device: str | None = None, *, allocator: str = "caching") -> Answer:
+    """Whether a workload fits a device, what helps if not, and who holds the memory.
+
+    device: default: that on which a recording failed, or the smallest card that is enough.
+    allocator: the spec of `caching` with the user's settings; default: those of the recording.
+    """
+    trace, found = _case(workload, DEVICE if device is None else device)
+    chosen = None if isinstance(found, Unchosen) else found
+    where = RECORDED if device is None and chosen is not None else ""
+    name = _name(workload, trace)
+    return checking.check(trace, chosen, workload=name, where=where, allocator=allocator)
 
 
 def fit(

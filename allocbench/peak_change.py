@@ -3,7 +3,8 @@
 
     python -m allocbench.peak_change --base ../base --device null:l4 -- python train.py
 
-The program is run in the folder of the base and in this one. Exit codes: 0, 2 for an error.
+The program is run in the folder of the base and in this one. Exit codes: 0, 2 for an error; with
+--exit-code, 1 if the program in this folder does not fit the device, and 2 if that cannot be told.
 docs/examples/memory.yml comments a pull request with it.
 """
 
@@ -17,9 +18,12 @@ from collections.abc import Sequence
 from allocbench.base import units
 from allocbench.base.text import command_text
 from allocbench.errors import USER_ERRORS
+from allocbench.inputs.devices import device_of, null_device_of
 from allocbench.programs.program import DEFAULT_DEVICE, STEPS, ProgramSettings, ProgramWorkload
 from allocbench.questions import peaks
+from allocbench.questions.check import exit_code
 from allocbench.questions.peaks import Peak
+from allocbench.replays.runner import Runner
 
 _WRONG = 2
 
@@ -32,21 +36,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--base", required=True, help="the folder with the code before the change")
     parser.add_argument("--device", default=DEFAULT_DEVICE, help="the null GPU")
     parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--exit-code", action="store_true", help="1 if it does not fit the device")
     parsed, command = parser.parse_args(words[:dashes]), tuple(words[dashes + 1 :])
     if not command:
         parser.error("no command follows: -- python train.py")
     program = ProgramWorkload(
-        command, ProgramSettings(device=parsed.device, steps=parsed.steps, quiet=True)
+        command,
+        ProgramSettings(device=null_device_of(parsed.device), steps=parsed.steps, quiet=True),
     )
     try:
         with contextlib.chdir(parsed.base):
             before, _ = peaks.run(program)
-        after, _ = peaks.run(program)
+        after, trace = peaks.run(program)
     except (*USER_ERRORS, OSError) as error:
         print(f"error: {error}", file=sys.stderr)
         return _WRONG
     print(markdown(command_text(command), before, after))
-    return 0
+    if not parsed.exit_code:
+        return 0
+    return exit_code(Runner(trace, device_of(parsed.device)), "caching")
 
 
 def markdown(command: str, before: Peak, after: Peak) -> str:

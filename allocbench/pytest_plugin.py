@@ -1,6 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pytest marker `limit_peak`: a test fails if it needs more GPU memory than allowed.
 
+The fixture `check_memory` is `allocbench.api.check`:
+
+    def test_it_fits(check_memory):
+        assert check_memory(train_step, "l4").verdict == "fits"
+
     @pytest.mark.limit_peak("20GiB", card="l4")   # a limit of what PyTorch reserves
     @pytest.mark.limit_peak(percent=0.5)          # a stored peak, and how much above it is allowed
 
@@ -12,6 +17,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +25,7 @@ import pytest
 
 if TYPE_CHECKING:
     from allocbench.programs.program import ProgramWorkload
+    from allocbench.reports.advice.check import Answer
 
 _MARKER = "limit_peak"
 _FILE = "peaks.json"
@@ -42,6 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
         "GPU memory than the limit, or without one, if its peak is above the stored one by more "
         "than percent",
     )
+
+
+@pytest.fixture
+def check_memory() -> Callable[..., Answer]:
+    """Whether a function, a program or a recording fits a card: see `allocbench.api.check`."""
+    from allocbench import api
+
+    return api.check
 
 
 @pytest.hookimpl(trylast=True)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import json as json_text
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
+from itertools import product
 from typing import Annotated
 
 import typer
@@ -14,9 +15,9 @@ from rich.padding import Padding
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.base.error_text import ErrorText
 from allocbench.base.text import one_line
 from allocbench.commands import options
+from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE, Unchosen
 from allocbench.output.files import STDOUT, check_outputs, open_output, written
 from allocbench.output.terminal import console, plain_table, progress_bar
@@ -29,13 +30,6 @@ EXAMPLES = (
     "allocbench check error.txt",
     "allocbench check gpt2-train llm-decode --device l4,rtx-4090,h100",
 )
-_WHAT = {
-    "setting": "with a setting",
-    "batch": "a smaller batch",
-    "card": "a larger card",
-    "allocator": "another allocator",
-}
-_TRIED = {"replay": "replayed", "run": "run"}
 
 
 def run(
@@ -43,6 +37,15 @@ def run(
     device: options.Devices = None,
     allocator: options.Allocator = "caching",
     model: options.Model = None,
+    vary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME[=A..B]",
+            help="Find the largest value of the program's option --NAME with which it fits, also"
+            " together with a setting, among A..B; default: 1 to the value in the command.",
+            rich_help_panel=options.OF_PROGRAM,
+        ),
+    ] = None,
     json: Annotated[str | None, options.json_option("the answers")] = None,
 ) -> None:
     """Does it fit? If not: what helps, who holds the memory, and what is not known.
@@ -54,8 +57,14 @@ def run(
     Several inputs or devices are a table. The exit code is 0 if everything fits as it is, 1 if
     something does not, and 2 if that cannot be told.
     """
+    from allocbench.inputs.devices import recorded_on
+    from allocbench.programs import program
+
     check_outputs(json, inputs=workloads)
-    answers = list(_answers(workloads, device or [None], allocator, model))
+    answers = list[Answer]()
+    for workload, given in product(workloads, device or [None]):
+        with program.asked_on(recorded_on(given), quiet=True):
+            answers.append(_answer(workload, given, allocator, model, vary))
     write = partial(_write, answers)
     with written({json: write} if json else {}, ".json", write):
         if json != STDOUT:
@@ -66,47 +75,49 @@ def run(
     raise typer.Exit(exit_code(answers))
 
 
-def _answers(
-    workloads: Sequence[str], devices: Sequence[str | None], allocator: str, model: str | None
-) -> Iterator[Answer]:
-    """The answers, by workload and then by device."""
+def _answer(
+    workload: str, given: str | None, allocator: str, model: str | None, vary: str | None
+) -> Answer:
+    """The answer for one workload on one device, None for one that nobody chose."""
     from allocbench.commands.error_answer import as_check
-    from allocbench.inputs.devices import device_of, recorded_on
+    from allocbench.commands.vary import tell_fit
+    from allocbench.inputs.devices import device_of
     from allocbench.inputs.question import read
     from allocbench.programs import program
     from allocbench.questions import check
+    from allocbench.questions.vary import below_own
+    from allocbench.workloads.files import NotATraceError
 
-    for workload in workloads:
-        for given in devices:
-            device = DEVICE if given is None else device_of(given)
-            try:
-                with program.asked_on(recorded_on(given), quiet=True):
-                    question = read(
-                        [workload],
-                        [allocator],
-                        device,
-                        option="--allocator",
-                        model=model,
-                        without_events=True,
-                    )
-            except TraceError as error:
-                content = getattr(error.__cause__, "content", None)
-                if not isinstance(content, ErrorText):
-                    raise
-                yield as_check(workload, content, device)
-                continue
-            name, trace = question.only
-            where = None if isinstance(question.device, Unchosen) else question.device
-            recorded = given is None and where is not None
-            with progress_bar(None) as begin:
-                yield check.check(
-                    trace,
-                    where,
-                    workload=name,
-                    where=RECORDED if recorded else "",
-                    allocator=allocator,
-                    begin=begin,
-                )
+    varied = None
+    if vary is not None:
+        if not program.is_program(workload) or given is None:
+            raise UsageError("--vary is for a program on a card: --device l4 -- python train.py")
+        with_hole, varied, own = below_own(program.of_text(workload), vary)
+        workload = str(own)
+    device = DEVICE if given is None else device_of(given)
+    try:
+        question = read(
+            [workload],
+            [allocator],
+            device,
+            option="--allocator",
+            model=model,
+            without_events=True,
+        )
+    except TraceError as error:
+        if not isinstance(error.__cause__, NotATraceError):
+            raise
+        return as_check(workload, error.__cause__.content, device)
+    name, trace = question.only
+    chosen = None if isinstance(question.device, Unchosen) else question.device
+    where = RECORDED if given is None and chosen is not None else ""
+    with progress_bar(None) as begin:
+        answer = check.check(
+            trace, chosen, workload=name, where=where, allocator=allocator, begin=begin
+        )
+    if varied is None or not varied.values or answer.exit_code != 1 or answer.verdict == "grows":
+        return answer
+    return check.smaller(with_hole, varied, question.device, answer, partial(tell_fit, varied))
 
 
 def _write(answers: Sequence[Answer], path: str) -> None:
@@ -120,11 +131,13 @@ def _show(answer: Answer) -> None:
 
     out = console()
     out.print(Text(answer.sentence, "bold"))
-    if answer.remedies:
-        table = plain_table("", "", "", "")
-        for remedy in answer.remedies:
-            table.add_row(f"  {_WHAT[remedy.kind]}", Text(_change(remedy)), _outcome(remedy))
-        out.print(table)
+    for remedy in answer.remedies:
+        line = f"  {remedy.kind:<9}  {_change(remedy):<41}"
+        outcome = _outcome(remedy)
+        apart = len(line) + len(outcome) >= out.width
+        out.print(Text(line.rstrip() if apart else f"{line} {outcome}"), soft_wrap=True)
+        if apart:
+            out.print(Text(f"{'':13}{outcome}"))
     if answer.holders:
         out.print(Text(f"In use {answer.when}:"))
         for holder in answer.holders:
@@ -140,14 +153,15 @@ def _show(answer: Answer) -> None:
 def _change(remedy: Remedy) -> str:
     if remedy.kind == "setting":
         return remedy.how.splitlines()[0]
-    if remedy.kind == "card" and remedy.setting:
-        return f"{remedy.change}, with {remedy.setting}"
-    return remedy.change
+    return f"{remedy.change}, with {remedy.setting}" if remedy.setting else remedy.change
 
 
 def _outcome(remedy: Remedy) -> str:
-    tried = _TRIED[remedy.tried]
-    return tried if remedy.need is None else f"needs {units.size(remedy.need)} ({tried})"
+    """What a replay or a run needed, and what is lost."""
+    verb = "reserves" if remedy.tried == "run" else "needs"
+    size = "" if remedy.need is None else f"{verb} {units.size(remedy.need)} "
+    costs = f"; {remedy.costs}" if remedy.costs else ""
+    return f"{size}({remedy.tried}){costs}"
 
 
 def _show_table(answers: Sequence[Answer]) -> None:

@@ -21,7 +21,7 @@ from allocbench.output.files import STDOUT, open_output, written
 from allocbench.output.terminal import console, plain_table
 from allocbench.output.text_drawings import LEGEND, MARGIN, picture
 from allocbench.questions.error_text import blocks_in_the_way, by_operator, on_card, verdict
-from allocbench.reports.advice.check import Answer, Verdict, by_text
+from allocbench.reports.advice.check import Answer, Holder, Verdict, by_text, cannot_tell
 from allocbench.reports.advice.error_text import (
     FULL,
     PIECES,
@@ -68,9 +68,16 @@ def answer(name: str, content: ErrorText | MemoryDump, json: str | None, device:
             show()
 
 
-def as_check(name: str, error: ErrorText, device: str) -> Answer:
+def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
     """The answer of `check`: what the numbers prove, and what the text leaves open."""
-    error = _on(device, error)
+    if isinstance(content, MemoryDump):
+        kinds = sorted(content.kinds, key=lambda row: -row.size.low)
+        held = tuple(Holder(row.name, row.size.low) for row in kinds)
+        told = cannot_tell("", shown(content).removesuffix("."))
+        return Answer(
+            one_line(name), "", "unknown", told, bound=True, when=content.when, holders=held
+        )
+    error = _on(device, content)
     found = verdict(error)
     headline, *rest = sentences(error, found, text_of(error.program).instead)
     kind: Verdict = "unknown"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
+import typer
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -53,6 +54,7 @@ def run(
     allocator: options.Allocator = "caching",
     device: options.Device = DEVICE,
     model: options.Model = None,
+    exit_code: options.ExitCode = False,
     json: Annotated[str | None, options.json_option("the facts")] = None,
 ) -> None:
     """Explain the first request that fails: was the device full, or its free memory fragmented?
@@ -72,7 +74,7 @@ def run(
     """
     from allocbench.commands import error_answer
     from allocbench.inputs.question import read
-    from allocbench.questions import explain  # imported late: --help stays fast
+    from allocbench.questions import check, explain  # imported late: --help stays fast
     from allocbench.questions.holding import holders
     from allocbench.replays.runner import Runner
     from allocbench.workloads.files import NotATraceError
@@ -90,7 +92,10 @@ def run(
     except TraceError as error:
         if not isinstance(error.__cause__, NotATraceError):
             raise
-        error_answer.answer(workload, error.__cause__.content, json, device)
+        content = error.__cause__.content
+        error_answer.answer(workload, content, json, device)
+        if exit_code:
+            raise typer.Exit(error_answer.as_check(workload, content, device).exit_code) from None
         return
     tell_notes(question.notes)
     (name, trace), device = question.only, question.device
@@ -115,6 +120,8 @@ def run(
             out.print()
             _print_holders(held, explanation)
             _print(explanation)
+    if exit_code:
+        raise typer.Exit(check.exit_code(run, allocator))
 
 
 def _records(

@@ -12,6 +12,7 @@ from rich.text import Text
 from allocbench.base import units
 from allocbench.base.cards import cards, find, label, note, of_device
 from allocbench.commands import options
+from allocbench.errors import UsageError
 from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, check_outputs, records_written
 from allocbench.output.stdout import tell_notes
@@ -72,6 +73,7 @@ def run(
     context: options.Context = None,
     nccl: options.Nccl = None,
     other: options.Other = 0,
+    exit_code: options.ExitCode = False,
     json: options.Json = None,
 ) -> None:
     """Find the smallest device on which each allocator completes a trace.
@@ -83,13 +85,15 @@ def run(
     """
     from allocbench.commands.vary import answer
     from allocbench.inputs.question import allocator_specs, check_specs, read
-    from allocbench.questions import fit
+    from allocbench.questions import check, fit
     from allocbench.questions.hazards import growing, modelled
     from allocbench.questions.occupancy import Outside, ranks_of
     from allocbench.replays.runner import Runner
 
     specs = allocator_specs(allocators, device)
     if vary is not None:
+        if exit_code:
+            raise UsageError("--exit-code: not with --vary, which asks about many values")
         check_specs("--allocators", specs, device)
         check_outputs(json)
         answer(workload, vary, device, json)
@@ -115,6 +119,8 @@ def run(
             if every_card:
                 rows = {row["allocator"]: row for row in records(fitted)}
                 console().print(_card_table(rows.get(PYTORCH, rows[specs[0]]), outside))
+    if exit_code:
+        raise typer.Exit(check.exit_code(run, PYTORCH if PYTORCH in specs else specs[0]))
 
 
 def _print(name: str, rows: pd.DataFrame, known: Bounds, traced_on: str) -> None:

@@ -213,6 +213,14 @@ Nccl = Annotated[
 ]
 Other = Annotated[int, bytes_option("Bytes of the card that other processes use.")]
 Json = Annotated[str | None, json_option("result rows")]
+ExitCode = Annotated[
+    bool,
+    typer.Option(
+        "--exit-code",
+        help="Exit with the code of `check` for --device: 0 if it fits, 1 if not, 2 if that cannot"
+        " be told.",
+    ),
+]
 TRACE_OUTPUT = "The trace file, .parquet or .csv; - is CSV on standard output."
 Reference = Annotated[
     str | None,

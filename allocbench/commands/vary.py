@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pandas as pd
 from rich.text import Text
@@ -17,7 +18,8 @@ from allocbench.output.terminal import console, plain_table
 from allocbench.programs import program
 from allocbench.programs.program import ProgramWorkload
 from allocbench.questions import vary
-from allocbench.questions.vary import Between, Largest, Probe, Variation
+from allocbench.questions.switching import conf
+from allocbench.questions.vary import Between, Largest, Probe, Variation, WithSetting
 from allocbench.workloads import recording
 
 
@@ -30,8 +32,7 @@ def answer(workload: str, text: str, device: str, json: str | None) -> None:
     varied = vary.variation(text)
     if not program.is_program(workload):
         raise UsageError("--vary is for a program: -- python train.py --batch {batch}")
-    workload_program = program.of_text(workload)
-    varied.check(workload_program)
+    workload_program, _ = vary.placed(program.of_text(workload), varied.name)
     if workload_program.settings.device is None and not recording.has_cuda():
         positions = vary.on_every_card(
             workload_program, varied, lambda probe: _tell_need(varied, probe)
@@ -40,13 +41,20 @@ def answer(workload: str, text: str, device: str, json: str | None) -> None:
             if json != STDOUT:
                 _print_cards(varied, positions)
         return
-    largest = vary.on_card(workload_program, varied, device, lambda probe: _tell_fit(varied, probe))
-    with records_written(_rows(largest, workload_program), json):
+    tell = partial(tell_fit, varied)
+    largest = vary.on_card(workload_program, varied, device, tell)
+    better = vary.with_setting(workload_program, varied, device, largest.largest, tell)
+    with records_written(_rows(largest, better, workload_program), json):
         if json != STDOUT:
             _print_card(workload_program, varied, largest, device)
+            if better is not None:
+                out = console()
+                out.print(Text(f"With a setting, {varied.name}={better.largest} fits:"))
+                out.print(Text(better.how), soft_wrap=True)
 
 
-def _tell_fit(varied: Variation, probe: Probe) -> None:
+def tell_fit(varied: Variation, probe: Probe) -> None:
+    """Say how a run on one card went."""
     tell_notes([f"{varied.name}={probe.value} was run and {_outcome(probe)}"])
 
 
@@ -60,8 +68,9 @@ def _outcome(probe: Probe) -> str:
     return "fits" if probe.need is None else f"fits, reserving {units.size(probe.need)}"
 
 
-def _rows(result: Largest, asked: ProgramWorkload) -> pd.DataFrame:
-    rows = [
+def _rows(result: Largest, better: WithSetting | None, asked: ProgramWorkload) -> pd.DataFrame:
+    """The runs; that of `better` is the last one, and the only one with a setting."""
+    rows: list[dict[str, object]] = [
         {
             "device": asked.settings.device,
             "value": probe.value,
@@ -69,9 +78,13 @@ def _rows(result: Largest, asked: ProgramWorkload) -> pd.DataFrame:
             "peak_reserved": probe.need,
             "largest": probe.value == result.largest,
             "monotone": result.monotone,
+            "setting": None,
         }
         for probe in result.probes
     ]
+    if better is not None:
+        found = {"value": better.largest, "fits": True, "peak_reserved": better.need}
+        rows.append(rows[0] | found | {"largest": False, "setting": conf(better.spec)})
     return pd.DataFrame(rows).astype({"peak_reserved": "Int64"})
 
 
@@ -107,17 +120,17 @@ def _print_card(asked: ProgramWorkload, varied: Variation, result: Largest, devi
 
 def _print_cards(varied: Variation, positions: Sequence[Between]) -> None:
     out = console()
-    columns = ("fits", "too large", "estimate")
+    columns = ("fits", "too large", "estimate", "with a setting")
     table = plain_table(f"{varied.name} on each card", "card", *columns, right=columns)
     for between in positions:
-        cells = (between.fits, between.too_large, between.estimate)
+        cells = (between.fits, between.too_large, between.estimate, between.with_setting)
         table.add_row(between.card, *("" if cell is None else str(cell) for cell in cells))
     out.print(table)
     out.print(
         Text(
             "fits, too large: values that were run. estimate: the largest that should fit, from"
-            " a straight line between the two; it was not run, and --device null:CARD finds it"
-            " exactly.",
+            " a straight line between the two; it was not run, and --device CARD finds it exactly."
+            " with a setting: the largest that was run and fits with expandable_segments:True.",
             "dim",
         )
     )

@@ -7,13 +7,15 @@ The verdict follows from the same replays as those of fit, explain and recommend
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Literal
 
+from allocbench import allocators
 from allocbench.base.cards import find, label
 from allocbench.base.text import one_line
-from allocbench.questions import BUDGET, growth
+from allocbench.programs.program import ProgramWorkload
+from allocbench.questions import BUDGET, growth, vary
 from allocbench.questions.explain import kind_of, leak_of_failure
 from allocbench.questions.failure import Failure, first_failure
 from allocbench.questions.growth import RepeatedGrowth, growing_reserve, leak_of
@@ -21,8 +23,9 @@ from allocbench.questions.hazards import breaks, caveats, reserve_in_words
 from allocbench.questions.holding import by_kind, holders
 from allocbench.questions.recommend import EXPANDABLE, Study, study
 from allocbench.questions.switching import conf, how
+from allocbench.questions.vary import Probe, Variation
 from allocbench.replays.recorded_settings import in_force
-from allocbench.replays.runner import Runner
+from allocbench.replays.runner import Runner, fresh
 from allocbench.reports.advice import check as sentences
 from allocbench.reports.advice.check import Answer, Holder, Remedy, Verdict
 from allocbench.reports.advice.choosing import ROOM, kind
@@ -33,6 +36,7 @@ from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 _LONG_RUN = 100_000  # steps; slower growth is not called a leak
 _STEPS = 3  # a recording that goes on shows a program's need if it has as many steps
 _MOST_HOLDERS = 5
+Tell = Callable[[Probe], None]
 
 
 def check(
@@ -63,6 +67,17 @@ def check(
         run = run.on(find(card)[0].device)
     where = where or label(run.device)
     return _Case(run, allocator, where, begin, smallest=device is None).answer()
+
+
+def exit_code(run: Runner, allocator: str) -> int:
+    """The exit code of `check` for a runner's trace and device, found without trying what helps."""
+    if not run.trace.coverage.events:
+        return _without_events(run.trace, run.device, run.workload).exit_code
+    case = _Case(run, allocator, label(run.device), lambda what: None, False, tries=False)
+    if run.completes(allocator):
+        return case.completes().exit_code
+    fails = allocators.failing_event(run.trace, fresh(allocator, run.device, run.trace))
+    return 1 if fails is not None else case.held().exit_code
 
 
 def _without_events(trace: Trace, device: str | None, name: str) -> Answer:
@@ -100,8 +115,34 @@ def _no_card(run: Runner, allocator: str) -> Answer:
         bound,
         when="at the peak",
         holders=_holders(run.trace, None),
-        unknown=_lacks(run.trace),
+        unknown=_lacks(run.trace, 0),
     )
+
+
+def smaller(
+    program: ProgramWorkload, varied: Variation, device: str, answer: Answer, tell: Tell
+) -> Answer:
+    """The answer with the largest value of an option with which a program fits as a remedy.
+
+    It is also tried together with a setting, unless that alone is enough. device: the spec of a
+    simulated one; the settings of the program name the card. tell: called with every run. Raises as
+    `program.load`.
+    """
+    found = vary.on_card(program, varied, device, tell, quick=True)
+    remedies = list[Remedy]()
+    if found.largest is not None:
+        (need,) = (probe.need for probe in found.probes if probe.value == found.largest)
+        remedies.append(Remedy("batch", f"{varied.name}={found.largest}", "run", need))
+    enough = any(one.kind == "setting" for one in answer.remedies)
+    better = None
+    if not enough:
+        better = vary.with_setting(program, varied, device, found.largest, tell, quick=True)
+    if better is not None:
+        written = conf(better.spec)
+        change = f"{varied.name}={better.largest}"
+        remedies.append(Remedy("batch", change, "run", better.need, written, better.how))
+    others = sorted((*remedies, *answer.remedies), key=lambda one: sentences.ORDER.index(one.kind))
+    return replace(answer, remedies=tuple(others[: sentences.MOST_REMEDIES]))
 
 
 @dataclass
@@ -109,7 +150,7 @@ class _Case:
     """A trace on a device.
 
     allocator: the user's. device: the name in sentences. smallest: whether nobody named the device,
-    and it is the smallest card that is enough.
+    and it is the smallest card that is enough. tries: whether to look for what helps.
     """
 
     run: Runner
@@ -117,15 +158,16 @@ class _Case:
     device: str
     begin: Callable[[str], None]
     smallest: bool
+    tries: bool = True
 
     def answer(self) -> Answer:
         trace, run = self.trace, self.run
         self.begin("replay")
         if run.completes(self.allocator):
-            return self._completes()
+            return self.completes()
         failure = first_failure(trace, self.allocator, run.device)
         if failure is None:
-            return self._held()
+            return self.held()
         return self._fails(failure)
 
     @property
@@ -136,7 +178,7 @@ class _Case:
     def need(self) -> int | None:
         return self.run.min_capacity(self.allocator)
 
-    def _completes(self) -> Answer:
+    def completes(self) -> Answer:
         """Every recorded request is served."""
         run, trace = self.run, self.trace
         need, capacity = self.need or run.capacity, run.capacity
@@ -147,18 +189,18 @@ class _Case:
                 return self._made("grows", sentences.grows(self.device, False, told))
             slow = (told,)
         if told := reserve_in_words(run, self.allocator):
-            remedies = self._settings(self._study(), steady=True)
+            remedies = self._settings(self._study(), steady=True) if self.tries else ()
             return self._made("grows", sentences.grows(self.device, False, told), remedies)
-        if not _shown(trace):
+        if not _shown(trace, capacity):
             told = sentences.part_fits(self.device, need, self.smallest)
             return self._made("unknown", told)
         remedies = ()
-        if capacity - need < ROOM * capacity and not self.smallest:
+        if capacity - need < ROOM * capacity and not self.smallest and self.tries:
             remedies = self._settings(self._study())
-        told = sentences.fits(self.device, need, capacity, self.smallest)
+        told = sentences.fits(self.device, need, trace.coverage.bound, capacity, self.smallest)
         return self._made("fits", told, remedies, more=slow)
 
-    def _held(self) -> Answer:
+    def held(self) -> Answer:
         """Every request is served, but more was reserved when the recording began."""
         told = sentences.held(self.device, self.trace.coverage.held, self.trace.max_load)
         return self._made("unknown", told)
@@ -178,7 +220,8 @@ class _Case:
         found = self._study()
         settings = self._settings(found)
         remedies = settings + self._cards(settings[0].change if settings else EXPANDABLE)
-        remedies += self._allocators(found)
+        if not settings:
+            remedies += self._allocators(found)
         verdict: Verdict = "fits_with_setting" if settings else "fragmented"
         say = sentences.needs_setting if settings else sentences.fragmented
         told = say(self.device, fails, failure.load, run.capacity)
@@ -243,7 +286,7 @@ class _Case:
     def _allocators(self, found: Study) -> tuple[Remedy, ...]:
         """The allocator that `recommend` finds best."""
         chosen = found.advice.allocator
-        if chosen is None:
+        if chosen is None or kind(chosen) not in LOSSES:
             return ()
         costs = LOSSES.get(kind(chosen), "")
         need = self.run.min_capacity(chosen)
@@ -271,27 +314,30 @@ class _Case:
             remedies[: sentences.MOST_REMEDIES],
             "at the peak" if event is None else "when the request fails",
             _holders(trace, event),
-            (*more, *_lacks(trace), *checks),
+            (*more, *_lacks(trace, run.capacity), *checks),
         )
 
 
-def _shown(trace: Trace) -> bool:
+def _shown(trace: Trace, capacity: int) -> bool:
     """Whether a trace shows enough to say that its program fits."""
     coverage = trace.coverage
     if not coverage.bound:
         return True
     missing = coverage.allocs_missing or coverage.contradiction
-    going_on = coverage.begins == "start" and coverage.ends == "open" and not missing
-    return going_on and trace.steps >= _STEPS
+    if coverage.begins == "later" or coverage.ends == "failure" or missing:
+        return False
+    if coverage.shared_load > (1 - ROOM) * capacity:
+        return False
+    return coverage.ends == "exit" or trace.steps >= _STEPS
 
 
-def _lacks(trace: Trace) -> tuple[str, ...]:
+def _lacks(trace: Trace, capacity: int) -> tuple[str, ...]:
     """What a trace lacks, and how to record it."""
     lacks = trace.coverage.sentence
     if not lacks:
         return ()
     lines = [f"{lacks[0].upper()}{lacks[1:]}."]
-    return tuple(lines if _shown(trace) else [*lines, *_instead(trace)])
+    return tuple(lines if _shown(trace, capacity) else [*lines, *_instead(trace)])
 
 
 def _instead(trace: Trace) -> list[str]:
@@ -299,7 +345,7 @@ def _instead(trace: Trace) -> list[str]:
     coverage = trace.coverage
     if not coverage.events or coverage.begins == "later":
         return [f"To know more, {SNAPSHOT_INSTEAD}; max_entries=N keeps more events."]
-    if coverage.ends == "open":
+    if coverage.ends in ("open", "stopped"):
         return ["To know more, record until the program ends."]
     return []
 

@@ -2,21 +2,32 @@
 """The largest value of a program's option, such as its batch size, with which it fits.
 
 Every value that is reported as fitting or not was run. Earlier runs only guide the choice of the
-next value; a guess is never a result.
+next value; a guess is never a result. Values that are too large are tried again with the setting
+that is best for the first of them.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 
 from allocbench import allocators
 from allocbench.base import cards
-from allocbench.base.spec import SpecSyntaxError, parse_numbers, parse_option
+from allocbench.base.spec import Spec, SpecSyntaxError, parse, parse_numbers, parse_option
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload, load_all
+from allocbench.questions import BUDGET
+from allocbench.questions.hazards import breaks
+from allocbench.questions.recommend import EXPANDABLE, study
+from allocbench.questions.switching import conf, how
 from allocbench.replays.runner import Runner
+from allocbench.reports.advice.choosing import kind
 from allocbench.workloads import Trace
+from allocbench.workloads.pytorch_settings import VARIABLES, PytorchRules
+
+_MOST_VALUES = 32
 
 
 @dataclass(frozen=True)
@@ -33,6 +44,11 @@ class Variation:
             program, command=tuple(word.replace(hole, str(value)) for word in program.command)
         )
 
+    def above(self, value: int | None) -> Variation | None:
+        """The values above one, all for None; None if there are none."""
+        left = [other for other in self.values if value is None or other > value]
+        return replace(self, values=left) if left else None
+
     def check(self, program: ProgramWorkload) -> None:
         """Raise UsageError if the command lacks the placeholder."""
         hole = f"{{{self.name}}}"
@@ -41,6 +57,48 @@ class Variation:
                 f"--vary {self.name}: the command has no {hole}; "
                 f"write it where the value belongs: -- python train.py --{self.name} {hole}"
             )
+
+
+def placed(program: ProgramWorkload, name: str) -> tuple[ProgramWorkload, int | None]:
+    """The program with {name} in its command, and the number that was there; None if it had {name}.
+
+    The number is that of the option --name, as "--name 16" or "--name=16". Raises UsageError.
+    """
+    hole, words = f"{{{name}}}", list(program.command)
+    option = re.compile(rf"--{re.escape(name).replace('_', '[-_]')}(=|$)(\d*)$")
+    found = [(n, match) for n, word in enumerate(words) if (match := option.match(word))]
+    if not found or any(hole in word for word in words):
+        Variation(name, ()).check(program)
+        return program, None
+    number, match = found[-1]
+    if match[1]:
+        given, words[number] = match[2], words[number].replace(match[2], hole)
+    else:
+        given = words[number + 1] if number + 1 < len(words) else ""
+        words[number + 1 : number + 2] = [hole]
+    if not given.isdecimal():
+        raise UsageError(f"--vary {name}: --{name} has no whole number in the command")
+    return replace(program, command=tuple(words)), int(given)
+
+
+def below_own(
+    program: ProgramWorkload, text: str
+) -> tuple[ProgramWorkload, Variation, ProgramWorkload]:
+    """The program with a hole for a value, values below its own, and the program with its own.
+
+    text: as of `variation`, or only the name of the option, for up to `_MOST_VALUES`. Without a
+    value in the command, its own is the largest of `text`. Raises UsageError.
+    """
+    name, numbers, _ = text.partition("=")
+    varied = variation(text) if numbers else Variation(name, ())
+    with_hole, own = placed(program, name)
+    if own is None and not numbers:
+        raise UsageError(f"--vary {text}: write {text}=1..64, or --{text} 64 in the command")
+    own = varied.values[-1] if own is None else own
+    step = max(1, own // _MOST_VALUES)
+    below = varied.values if numbers else sorted({1, *range(step, own, step)})
+    below = [value for value in below if value < own]
+    return with_hole, Variation(name, below), varied.of(with_hole, own)
 
 
 def variation(text: str) -> Variation:
@@ -75,12 +133,14 @@ class Between:
     does not fit. Either may be None.
     estimate: the largest value that fits by a line through the needs of both; it was not run. None
     if a value or a need is missing.
+    with_setting: the largest value that was run and fits with expandable segments.
     """
 
     card: str
     fits: int | None
     too_large: int | None
     estimate: int | None
+    with_setting: int | None = None
 
 
 def doubling(values: Sequence[int]) -> list[int]:
@@ -123,12 +183,17 @@ class Largest:
         return fits == sorted(fits, reverse=True) and needs == sorted(needs)
 
 
-def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int | None) -> Largest:
+def search(
+    values: Sequence[int],
+    probe: Callable[[int], Probe],
+    capacity: int | None,
+    quick: bool = False,
+) -> Largest:
     """The largest of ascending values that fits while the next one does not.
 
     capacity: bytes that the allocator can reserve, used to choose the next run; None if unknown.
     Two values above the answer and one below it are run as well, to check that larger values need
-    more.
+    more; not if `quick`, which also means that a value above all of these is known not to fit.
     """
     probes: dict[int, Probe] = {}
 
@@ -143,9 +208,9 @@ def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int |
     last = len(values) - 1
     if not fits(0):
         return found(None)
-    if fits(last):
+    if not quick and fits(last):
         return found(values[last])
-    low, high, halve = 0, last, False
+    low, high, halve = 0, last + quick, False
     while high - low > 1:
         index = (low + high) // 2 if halve else _guess(probes, values, low, high, capacity)
         width = high - low
@@ -154,7 +219,7 @@ def search(values: Sequence[int], probe: Callable[[int], Probe], capacity: int |
         else:
             high = index
         halve = not halve and high - low > (width + 1) // 2
-    for index in (low // 2, (high + last) // 2, min(high + 1, last)):
+    for index in () if quick else (low // 2, (high + last) // 2, min(high + 1, last)):
         fits(index)
     return found(values[low])
 
@@ -184,12 +249,17 @@ ALLOCATOR = "caching"
 
 
 def on_card(
-    program: ProgramWorkload, varied: Variation, device: str, tell: Callable[[Probe], None]
+    program: ProgramWorkload,
+    varied: Variation,
+    device: str,
+    tell: Callable[[Probe], None],
+    quick: bool = False,
 ) -> Largest:
     """The largest value with which a program runs on one card without running out of memory.
 
     The program's settings name the card; otherwise it is this machine's GPU. device: the spec of a
-    simulated one of the same size. tell: called with every run. Raises as `program.load`.
+    simulated one of the same size. tell: called with every run. quick: as for `search`. Raises as
+    `program.load`.
     """
     quiet = replace(program.settings, ample=False, quiet=True, tell=lambda line: None)
 
@@ -203,7 +273,67 @@ def on_card(
 
     names_card = program.settings.device is not None
     capacity = allocators.make_device(device).capacity if names_card else None
-    return search(varied.values, probe, capacity)
+    return search(varied.values, probe, capacity, quick)
+
+
+@dataclass(frozen=True)
+class WithSetting:
+    """The largest value with a setting of PyTorch's allocator, above those that fit without it.
+
+    spec: of `caching`. torch: the version that ran.
+    """
+
+    spec: str
+    largest: int
+    need: int | None
+    torch: str
+
+    @property
+    def how(self) -> str:
+        """The lines of the shell that make the setting."""
+        version = {"version": self.torch} if PytorchRules.of(self.torch) else {}
+        return how(str(Spec("caching", version | parse(self.spec).options)))
+
+
+def with_setting(
+    program: ProgramWorkload,
+    varied: Variation,
+    device: str,
+    largest: int | None,
+    tell: Callable[[Probe], None],
+    quick: bool = False,
+) -> WithSetting | None:
+    """The largest value with the setting that is best for the first value above `largest`.
+
+    None if no setting lets the program run with a value above. The arguments are those of
+    `on_card`, and `largest` is its result. Raises as `program.load`.
+    """
+    larger = varied.above(largest)
+    if larger is None:
+        return None
+    quiet = replace(program.settings, quiet=True, tell=lambda line: None)
+    traces, _ = load_all(varied.of(replace(program, settings=quiet), larger.values[0]))
+    trace = max(traces.values(), key=lambda trace: trace.max_load)
+    run = Runner(trace, device)
+    if trace.max_load > run.capacity:
+        return None
+    spec = best_setting(run)
+    if spec is None:
+        return None
+    variables = {**program.settings.variables, **dict.fromkeys(VARIABLES, conf(spec))}
+    changed = replace(program, settings=replace(program.settings, variables=variables))
+    found = on_card(changed, larger, device, tell, quick)
+    if found.largest is None:
+        return None
+    (need,) = (probe.need for probe in found.probes if probe.value == found.largest)
+    return WithSetting(spec, found.largest, need, trace.provenance.torch)
+
+
+def best_setting(run: Runner) -> str | None:
+    """The setting that `recommend` finds best, None if it is the default or nothing fits."""
+    budget = BUDGET if find_spec("optuna") else 0
+    chosen = study(run.trace, run.device, budget=budget, runner=run).advice.setting
+    return chosen if chosen and kind(chosen) == "setting" else None
 
 
 def on_every_card(
@@ -225,7 +355,16 @@ def on_every_card(
             (value, all(rank.completes(ALLOCATOR, card.free) for rank in ranks), _most(ranks))
             for value, ranks in runs
         ]
-        positions.append(between(card.name, card.free, varied.values, tried))
+        found = between(card.name, card.free, varied.values, tried)
+        expanded = [
+            value
+            for value, ranks in runs
+            if all(
+                rank.completes(EXPANDABLE, card.free) and not breaks(EXPANDABLE, rank.trace)
+                for rank in ranks
+            )
+        ]
+        positions.append(replace(found, with_setting=max(expanded, default=None)))
     return positions
 
 

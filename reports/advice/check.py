@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from allocbench.base import units
+from allocbench.reports.advice.coverage import needs
 
 Verdict: TypeAlias = Literal[
     "fits", "fits_with_setting", "fragmented", "too_big", "grows", "unknown"
@@ -25,6 +26,9 @@ EXIT_CODES: dict[Verdict, int] = {
     "grows": 1,
     "unknown": 2,
 }
+Change: TypeAlias = Literal["setting", "batch", "card", "allocator"]
+ORDER = get_args(Change)
+"""What a change asks of the user, the least first."""
 MOST_REMEDIES = 5
 RECORDED = "the GPU of the recording"
 """The device on which the last request of a recording failed, in sentences."""
@@ -44,12 +48,13 @@ class Remedy:
     """One change with which the program fits, as a replay or a run showed.
 
     kind: what changes. change: the spec of an allocator, the name of a card, or an option of the
-    program with its value. need: bytes of the smallest device that is then enough, None if that is
-    not known. setting: the value of PyTorch's variable that the change needs too, or "". how: the
-    lines to add to the shell or to the program, "" if there are none. costs: what is lost, or "".
+    program with its value. need: bytes of the smallest device that is then enough, or what a run
+    reserved; None if that is not known. setting: the value of PyTorch's variable that the change
+    needs too, or "". how: the lines to add to the shell or to the program, "" if there are none.
+    costs: what is lost, or "".
     """
 
-    kind: Literal["setting", "batch", "card", "allocator"]
+    kind: Change
     change: str
     tried: Tried
     need: int | None = None
@@ -103,11 +108,11 @@ def exit_code(answers: Sequence[Answer]) -> int:
     return next(code for code in (1, 2, 0) if code in codes)
 
 
-def fits(device: str, need: int, capacity: int, smallest: bool) -> str:
+def fits(device: str, need: int, bound: bool, capacity: int, smallest: bool) -> str:
     """The program fits. smallest: whether the device is the smallest card, and nobody named it."""
     which = ", the smallest card that is enough" if smallest else ""
     return (
-        f"FITS {device}{which}: it needs {units.size(need)} of {units.size(capacity)}, with"
+        f"FITS {device}{which}: it {needs(need, bound)} of {units.size(capacity)}, with"
         f" {units.size(capacity - need)} to spare."
     )
 

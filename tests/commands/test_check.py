@@ -11,6 +11,7 @@ import pytest
 
 from allocbench.base.cards import find
 from allocbench.workloads import ALLOC, write
+from allocbench.workloads.coverage import Coverage
 from tests.commands import error, folder, run
 from tests.traces import make
 
@@ -95,3 +96,27 @@ def test_the_name_of_a_card_is_a_device_everywhere(text: str) -> None:
     )
     assert swept.exit_code == 0, swept.output
     assert json.loads(swept.stdout)[0]["capacity"] == find("l4")[0].free
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("large.csv --device l4", 1),
+        ("large.csv --device h100", 0),
+        ("large.csv", 0),  # on sim:80GiB
+        ("good.csv --device l4", 0),
+        ("part.csv --device l4", 2),
+    ],
+)
+def test_the_exit_code_of_other_questions_is_that_of_check(line: str, code: int) -> None:
+    write(make([(ALLOC, 0, GIB)], coverage=Coverage(begins="later", ends="open")), "part.parquet")
+    line = line.replace("part.csv", "part.parquet")
+    assert run(f"check {line}").exit_code == code
+    assert run(f"explain {line} --exit-code").exit_code == code
+    fit = f"fit {line} --allocators caching --time-limit 0"
+    assert run(f"{fit} --exit-code").exit_code == code
+    assert run(fit).exit_code == run(f"explain {line}").exit_code == 0
+
+
+def test_a_smaller_batch_and_a_setting() -> None:
+    assert "--vary is for a program" in error("check large.csv --device l4 --vary batch")

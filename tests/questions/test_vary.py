@@ -13,7 +13,18 @@ from hypothesis import strategies as st
 
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload
-from allocbench.questions.vary import Between, Probe, between, doubling, search, variation
+from allocbench.questions.check import smaller
+from allocbench.questions.vary import (
+    Between,
+    Probe,
+    below_own,
+    between,
+    doubling,
+    placed,
+    search,
+    variation,
+)
+from allocbench.reports.advice.check import Answer, Remedy
 from tests.commands import error, folder, run
 from tests.commands.test_record import stand_in
 from tests.programs.test_program_workloads import programs
@@ -78,6 +89,43 @@ def test_valid_variations() -> None:
             variation(wrong)
 
 
+def test_the_value_of_an_option_in_the_command_is_its_own() -> None:
+    for words in (("--batch-size", "16"), ("--batch-size=16",), ("--batch_size", "16")):
+        program = ProgramWorkload(("python", "a.py", *words, "--n", "3"))
+        with_hole, own = placed(program, "batch_size")
+        assert own == 16
+        varied = variation("batch_size=4..64:4")
+        assert varied.of(with_hole, 16) == program
+        again, below, whole = below_own(program, "batch_size=4..64:4")
+        assert (again, whole, list(below.values)) == (with_hole, program, [4, 8, 12])
+    large = ProgramWorkload(("a.py", "--n=100"))
+    assert list(below_own(large, "n")[1].values) == [1, *range(3, 100, 3)]
+    hole = ProgramWorkload(("a.py", "{n}"))
+    with_hole, below, whole = below_own(hole, "n=2..5")
+    assert (list(below.values), whole.command) == ([2, 3, 4], ("a.py", "5"))
+    for command, text in (
+        (("a.py", "--n", "x"), "n"),
+        (("a.py", "{n}"), "n"),
+        (("a.py",), "n=1..3"),
+    ):
+        with pytest.raises(UsageError, match="--vary n"):
+            below_own(ProgramWorkload(command), text)
+
+
+@given(st.integers(0, 120), st.integers(1, 100))
+def test_a_quick_search_knows_that_more_does_not_fit(most: int, count: int) -> None:
+    values = range(1, count + 1)
+    runs: list[int] = []
+
+    def probe(value: int) -> Probe:
+        runs.append(value)
+        return Probe(value, value <= most, value if value <= most else None)
+
+    found = search(values, probe, most, quick=True)
+    assert found.largest == (min(most, count) or None)
+    assert len(runs) == len(set(runs)) <= 2 * count.bit_length() + 2
+
+
 def test_values_are_doubled_and_cards_lie_between_runs() -> None:
     assert doubling(range(8, 257)) == [8, 16, 32, 64, 128, 256]
     assert doubling([3, 4, 5, 100]) == [3, 100]
@@ -108,6 +156,16 @@ def test_fit_finds_the_largest_on_the_gpu_of_this_machine() -> None:
     assert {row["value"]: row["fits"] for row in rows}[38] is False
     shown = run(line.replace("--json -", ""))
     assert "The largest n that fits is 37; 38 runs out of memory." in shown.stdout
+
+
+def test_check_finds_a_smaller_value_by_runs() -> None:
+    Path("train.py").write_text(PROGRAM)
+    program = ProgramWorkload((sys.executable, "train.py", "{n}"))
+    answer = Answer("train", "a GPU", "too_big", "", remedies=(Remedy("card", "larger", "replay"),))
+    probes: list[Probe] = []
+    found = smaller(program, variation("n=1..50"), "sim:64MiB", answer, probes.append)
+    assert found.remedies == (Remedy("batch", "n=37", "run", 38 << 20), *answer.remedies)
+    assert {probe.value: probe.fits for probe in probes}[38] is False
 
 
 def test_mistakes_are_errors_of_one_line() -> None:
