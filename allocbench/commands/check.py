@@ -62,7 +62,8 @@ def run(
 
     check_outputs(json, inputs=workloads)
     answers = list[Answer]()
-    for workload, given in product(workloads, device or [None]):
+    devices: Sequence[str | None] = device or [None]
+    for workload, given in product(workloads, devices):
         with program.asked_on(recorded_on(given), quiet=True):
             answers.append(_answer(workload, given, allocator, model, vary))
     write = partial(_write, answers)
