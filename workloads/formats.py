@@ -142,8 +142,8 @@ FORMATS = (
     ),
     Format(
         "request log",
-        "requests to an LLM server, which is simulated: CSV with times, prompt and answer tokens;"
-        " JSON of Mooncake, Qwen-Bailian, vLLM's benchmark",
+        "requests to an LLM server, which is simulated: CSV or JSON with prompt and answer tokens,"
+        " and maybe times; logs of Mooncake, Qwen-Bailian, vLLM's benchmark, ShareGPT",
         "serving.logs:is_log",
         "serving:read_log",
         options={option.name: option.help for option in LOG_OPTIONS},
@@ -192,6 +192,12 @@ _EXPLAIN = "`allocbench explain` says what its numbers prove"
 
 OTHERS = (
     Other(
+        "the configuration of a model",
+        rb"(?s)\s*\{.{0,20000}?\"architectures\"\s*:\s*\[",
+        "it says what a server loads",
+        "`allocbench serving` shows what fills a card when the model is served",
+    ),
+    Other(
         "a memory timeline of the PyTorch profiler",
         rb"\s*\[\s*\[\s*-?\d",
         "it has sizes over time, but no addresses, so frees cannot be matched with allocs",
@@ -223,13 +229,6 @@ OTHERS = (
         "it has the buffers of one program",
         "`allocbench explain` lists them, and `allocbench plan` compares XLA's offsets with others",
         "xla_buffers:read_held",
-    ),
-    Other(
-        "a file of conversations (ShareGPT)",
-        rb"(?s)\s*\[\s*\{.{0,4000}?\"conversations\"\s*:",
-        "it has texts, and no numbers of tokens",
-        "count them with the tokenizer of the model, and write a CSV with the columns"
-        " timestamp,prompt_tokens,completion_tokens",
     ),
     Other(
         "RMM's debug log",

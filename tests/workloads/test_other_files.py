@@ -51,6 +51,10 @@ def _database() -> bytes:
 
 
 SAMPLES = {
+    "the configuration of a model": [
+        b'{"architectures": ["GptOssForCausalLM"], "hidden_size": 2880}',
+        b'{\n  "_name": "x",\n  "architectures": [\n    "LlamaForCausalLM"\n  ]\n}',
+    ],
     "a memory timeline of the PyTorch profiler": [b"[[1, 2], [3]]"],
     "a file of torch.save, such as a checkpoint": [_saved(), _saved(zipped=False)],
     "a file of safetensors": [
@@ -59,9 +63,6 @@ SAMPLES = {
     ],
     "a memory profile of JAX (pprof)": [PROFILE],
     "a buffer assignment of XLA": [b"BufferAssignment:\nallocation 0: size 4194304\n"],
-    "a file of conversations (ShareGPT)": [
-        b'[{"id": "a", "conversations": [{"from": "human", "value": "hi"}]}]'
-    ],
     "RMM's debug log": [b"[ 53472][15:47:02:841961][info  ] ----- RMM LOG BEGIN -----\n"],
     "a log of nvidia-smi": [b"timestamp, memory.used [MiB]\n2024/01/01 10:00:00.000, 1024 MiB\n"],
     "memory_record.csv of the Ascend profiler": [

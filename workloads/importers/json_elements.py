@@ -14,8 +14,13 @@ from allocbench.workloads.trace import TraceError
 _PART = 1 << 20  # bytes
 _MOST = 1 << 26  # characters of one element
 _SPACE = " \t\n\r"
+_LONGEST_ESCAPE = 6  # letters
 _ESCAPE = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|((?:u[0-9a-fA-F]{0,3})?\Z))?')
 """A backslash, what it escapes, or what may be the beginning of that at the end of a text."""
+
+
+class TruncatedError(TraceError):
+    """The file ends before its JSON does."""
 
 
 def elements(
@@ -26,7 +31,8 @@ def elements(
     other: called with the name and the value of every other member of the object. Also reads what
     programs write by mistake: backslashes that escape nothing, as in the paths of Windows, stand
     for themselves; an array may end with a comma; bytes that are not UTF-8 are replaced. Raises
-    TraceError for a file that is not JSON, is truncated, or has no such array.
+    TraceError for a file that is not JSON or has no such array, and TruncatedError, after the
+    whole elements, for one that ends in the middle.
     """
     text = _Text(file)
     first = text.take("[{")
@@ -108,7 +114,9 @@ class _Text:
                 elif not self._more():
                     where = self._before + self._at
                     complaint = f"is truncated or not JSON: the value at character {where}"
-                    raise TraceError(complaint) from error
+                    at_end = error.pos >= len(self._text.rstrip()) - _LONGEST_ESCAPE
+                    is_cut = at_end or error.msg.startswith("Unterminated")
+                    raise (TruncatedError if is_cut else TraceError)(complaint) from error
             except RecursionError as error:
                 raise TraceError("is JSON nested too deeply") from error
             else:
@@ -127,7 +135,7 @@ class _Text:
     def refuse(self) -> NoReturn:
         """Raise TraceError for the place that was reached."""
         if not self.peek():
-            raise TraceError("is truncated: its JSON does not end")
+            raise TruncatedError("is truncated: its JSON does not end")
         raise TraceError(f"is not JSON at character {self._before + self._at}")
 
     def _more(self) -> bool:

@@ -30,7 +30,7 @@ from allocbench.workloads.importers.addresses import (
     gaps_of,
     marks_before,
 )
-from allocbench.workloads.importers.json_elements import elements
+from allocbench.workloads.importers.json_elements import TruncatedError, elements
 from allocbench.workloads.importers.kineto_start import KinetoStart
 from allocbench.workloads.importers.labels import (
     BACKWARD,
@@ -77,10 +77,15 @@ def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trac
 
 def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Recording:
     """Read a trace with the reserved bytes in its events; raises like `read`."""
-    profile = _Profile()
-    for event in elements(file, "traceEvents", profile.see_member):
-        if isinstance(event, dict):
-            profile.see(event)
+    profile, cut = _Profile(), {}
+    try:
+        for event in elements(file, "traceEvents", profile.see_member):
+            if isinstance(event, dict):
+                profile.see(event)
+    except TruncatedError:
+        if not profile.devices:
+            raise
+        cut["note"] = "the file ends in the middle; the events after that are missing"
     if profile.without_address and not profile.devices:
         raise TraceError(
             f"its {profile.without_address:,} memory events have no addresses, so frees "
@@ -105,7 +110,7 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         marks=marks_before(time[order], marks_of(profile.annotations)),
     )
     sizes = "requested" if chosen == _CPU else "allocated"
-    extra = {"format": "PyTorch profiler trace", "sizes": sizes}
+    extra = {"format": "PyTorch profiler trace", "sizes": sizes} | cut
     reserved = np.asarray(memory.reserved)[order]
     provenance = Provenance(
         name=path.stem, kind="imported", source=path.name, device=chosen, extra=extra

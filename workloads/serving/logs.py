@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request logs of real services. The format is detected from the first line.
 
-A CSV of another program is read if its columns can be recognized by what they mean: `_MEANINGS`.
+A CSV of another program, JSON lines and a JSON list are read if their columns or keys can be
+recognized by what they mean: `_MEANINGS`. Without times, all requests arrive at once.
 
 CSV may have any form of `csv_dialect`, and its columns are found by name, in upper or lower case.
 
@@ -21,9 +22,10 @@ import codecs
 import io
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import Any, BinaryIO, TypeAlias
 
 import numpy as np
@@ -33,6 +35,7 @@ import pyarrow.csv as pacsv
 from numpy.typing import NDArray
 
 from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header
+from allocbench.workloads.importers.json_elements import elements
 from allocbench.workloads.serving.requests import PREFIX_TOKENS, Requests
 from allocbench.workloads.trace import MAX_SIZE, TraceError
 
@@ -52,8 +55,9 @@ _TIME = (
 )
 _ZONE = r"(Z|[+-][0-9]{2}:[0-9]{2})$"
 _OFFSET = r"(?P<sign>[+-])(?P<hours>[0-9]{2}):(?P<minutes>[0-9]{2})$"
+_ARRIVAL = "arrival"
 _MEANINGS = {
-    "arrival": "timestamp arrivedat arrivaltime arrivaltimestamp arrivaltimes arrivaltimems time"
+    _ARRIVAL: "timestamp arrivedat arrivaltime arrivaltimestamp arrivaltimes arrivaltimems time"
     " timems requesttime requesttimestamp created createdat starttime",
     "prompt tokens": "prompttokens numprompttokens prompttoken promptlen promptlength promptsize"
     " inputtokens numinputtokens inputlen inputlength inputtokencount contexttokens requesttokens"
@@ -63,9 +67,15 @@ _MEANINGS = {
     " numdecodetokens decodetokens tokensize",
 }
 """Names of columns by what they mean, in lower case and without other signs than letters."""
+_SUMS = "nummodelrequests numrequests nrequests requestcount"
+"""Names of a column that says how many requests a row stands for."""
+_AT_ONCE = "no times of arrival: all arrive at once"
 _MILLISECONDS = 1e11
 """Times from here on are milliseconds since 1970."""
-_BENCHMARK = re.compile(rb'\s*\{.{0,60000}"input_lens": ?\[.{0,60000}"output_lens": ?\[', re.S)
+_BENCHMARK = re.compile(rb'\s*\{.{0,65000}?"(?:input|output)_lens": ?\[', re.S)
+_CONVERSATIONS = re.compile(rb'\s*\[\s*\{.{0,4000}?"conversations"\s*:', re.S)
+_BYTES_PER_TOKEN = 4
+"""Of a text whose tokens nobody has counted."""
 _MOST_BENCHMARK = 1 << 28  # bytes
 _AZURE = {"TIMESTAMP": _TIME, "ContextTokens": _COUNT, "GeneratedTokens": _COUNT}
 _BURST = {"Timestamp": _NUMBER, "Request tokens": _COUNT, "Response tokens": _COUNT}
@@ -113,7 +123,11 @@ def _reader(head: bytes) -> Callable[[BinaryIO], Requests] | None:
         return _read_by_meaning
     if _BENCHMARK.match(head):
         return _read_benchmark
-    return _read_json if _is_json(head) else None
+    if _CONVERSATIONS.match(head):
+        return _read_conversations
+    if _is_json(head):
+        return _read_json
+    return _read_json_by_meaning if _means_requests(_first_keys(head)) else None
 
 
 def _have(columns: _Columns) -> Callable[[Sequence[str]], bool]:
@@ -121,17 +135,40 @@ def _have(columns: _Columns) -> Callable[[Sequence[str]], bool]:
     return lambda names: all(names.count(name.lower()) == 1 for name in columns)
 
 
-def _meanings(names: Sequence[str]) -> dict[str, list[str]]:
-    """The columns of a CSV that can have each meaning."""
-    plain = {name: re.sub("[^a-z]", "", name.lower()) for name in names}
+def _meanings(names: Iterable[str]) -> dict[str, list[str]]:
+    """The columns of a CSV, or keys of JSON, that can have each meaning."""
+    plain = {name: _letters(name) for name in names}
     return {
-        meaning: [name for name in names if plain[name] in known.split()]
+        meaning: [name for name, letters in plain.items() if letters in known.split()]
         for meaning, known in _MEANINGS.items()
     }
 
 
-def _means_requests(names: Sequence[str]) -> bool:
-    return all(_meanings(names).values())
+def _letters(name: str) -> str:
+    """The letters of a name; of keys inside of others, "usage.prompt_tokens", those of the last."""
+    return re.sub("[^a-z]", "", name.lower().rpartition(".")[2])
+
+
+def _means_requests(names: Iterable[str]) -> bool:
+    meant = _meanings(names)
+    return all(columns for meaning, columns in meant.items() if meaning != _ARRIVAL)
+
+
+def _meant(names: Sequence[str]) -> tuple[str | None, str, str]:
+    """The names of the time of arrival, prompt and answer tokens; TraceError asks for a choice."""
+    meant = _meanings(names)
+    for meaning, columns in meant.items():
+        if len(columns) > 1:
+            raise TraceError(
+                f"its columns {' and '.join(columns)} may both be the {meaning}: leave one of them"
+            )
+    if several := [name for name in names if _letters(name) in _SUMS.split()]:
+        raise TraceError(
+            f"its column {several[0]} says that a row stands for several requests; give one row for"
+            " each request"
+        )
+    arrival, (prompt,), (output,) = meant.values()
+    return arrival[0] if arrival else None, prompt, output
 
 
 def _is_json(head: bytes) -> bool:
@@ -156,31 +193,135 @@ def _read_by_meaning(file: BinaryIO) -> Requests:
     """A CSV whose columns are recognized by what they mean; raises TraceError for a choice."""
     head = file.read(1 << 16)
     delimiter, names = header(first_line(head), _means_requests)
-    meant = _meanings(names or ())
-    for meaning, columns in meant.items():
-        if len(columns) > 1:
-            raise TraceError(
-                f"its columns {' and '.join(columns)} may both be the {meaning}: leave one of them"
-            )
-    arrival, prompt, output = (columns[0] for columns in meant.values())
-    rows = head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n").split(b"\n")[1:2]
-    first = rows[0].decode("utf-8", "replace").split(delimiter) if rows else []
-    place = (names or ()).index(arrival)
-    is_date = re.match(r'[\s"]*[0-9]{4}-', first[place]) if place < len(first) else None
-    wanted = {arrival: _TIME if is_date else _NUMBER, prompt: _COUNT, output: _COUNT}
+    arrival, prompt, output = _meant(names or ())
     file.seek(0)
-    when, prompts, outputs = _columns(file, wanted)
-    if is_date:
-        seconds, unit = _instants(file, when, wanted), "a date and time"
+    if arrival is None:
+        prompts, outputs = map(_counts, _columns(file, {prompt: _COUNT, output: _COUNT}))
+        seconds, unit = np.zeros(len(prompts)), ""
     else:
-        seconds, unit = when.cast(pa.float64()).to_numpy(), "in seconds"
-        if arrival.endswith(("ms", "ms)", "millis")) or seconds[0] >= _MILLISECONDS:
-            seconds, unit = seconds / 1000, "in milliseconds"
-    rule = (
-        f"arrival from the column {arrival} ({unit}), prompt tokens from {prompt}, answer tokens"
-        f" from {output}"
+        rows = head.removeprefix(codecs.BOM_UTF8).lstrip(b"\r\n").split(b"\n")[1:2]
+        first = rows[0].decode("utf-8", "replace").split(delimiter) if rows else []
+        place = (names or ()).index(arrival)
+        is_date = re.match(r'[\s"]*[0-9]{4}-', first[place]) if place < len(first) else None
+        wanted = {arrival: _TIME if is_date else _NUMBER, prompt: _COUNT, output: _COUNT}
+        when, *tokens = _columns(file, wanted)
+        prompts, outputs = map(_counts, tokens)
+        if is_date:
+            seconds, unit = _instants(file, when, wanted), "a date and time"
+        else:
+            seconds, unit = _seconds(arrival, when.cast(pa.float64()).to_numpy())
+    requests = _requests(seconds, prompts, outputs)
+    return replace(requests, rule=_rule(arrival, unit, prompt, output))
+
+
+def _seconds(name: str, times: NDArray[np.float64]) -> tuple[NDArray[np.float64], str]:
+    """Times in seconds, and their unit in words, from the name and the size of the numbers."""
+    if name.endswith(("ms", "ms)", "millis")) or times[0] >= _MILLISECONDS:
+        return times / 1000, "in milliseconds"
+    return times, "in seconds"
+
+
+def _rule(arrival: str | None, unit: str, prompt: str, output: str) -> str:
+    """How the columns were read."""
+    when = _AT_ONCE if arrival is None else f"arrival from the column {arrival} ({unit})"
+    return f"{when}, prompt tokens from {prompt}, answer tokens from {output}"
+
+
+def _first_keys(head: bytes) -> Mapping[str, Any]:
+    """The keys and values of the first object of JSON lines or of a JSON list; empty for others."""
+    text = head.removeprefix(codecs.BOM_UTF8).decode("utf-8", "replace").lstrip(" \t\r\n[")
+    if not text.startswith("{"):
+        return {}
+    try:
+        return _keys(json.JSONDecoder().raw_decode(text)[0])
+    except (ValueError, RecursionError):
+        return {}
+
+
+def _keys(row: Any) -> dict[str, Any]:
+    """The keys and values of an object; those of objects inside have names such as usage.input."""
+    if not isinstance(row, dict):
+        raise TraceError("one of its rows is not a JSON object")
+    found: dict[str, Any] = {}
+    for key, value in row.items():
+        if isinstance(value, dict):
+            found |= {f"{key}.{name}": one for name, one in value.items()}
+        else:
+            found[key] = value
+    return found
+
+
+def _read_json_by_meaning(file: BinaryIO) -> Requests:
+    """JSON lines, or a list of objects, whose keys are recognized by what they mean.
+
+    Rows without tokens, such as those of failed requests, are skipped.
+    """
+    is_list = file.read(1 << 16).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+    file.seek(0)
+    rows = list(map(_keys, elements(file, "requests") if is_list else _json_lines(file)))
+    arrival, prompt, output = _meant(list(rows[0]))
+    tokens = [[_tokens(row, name) for name in (prompt, output)] for row in rows]
+    counts = np.array(tokens, np.int64)
+    seconds, unit = np.zeros(len(rows)), ""
+    if arrival is not None:
+        times = [_instant(row.get(arrival), arrival) for row in rows]
+        is_date = isinstance(rows[0].get(arrival), str)
+        seconds, unit = (
+            (np.array(times), "a date and time") if is_date else _seconds(arrival, np.array(times))
+        )
+    requests = _requests(seconds, counts[:, 0], counts[:, 1])
+    return replace(requests, rule=_rule(arrival, unit, prompt, output))
+
+
+def _read_conversations(file: BinaryIO) -> Requests:
+    """Conversations of ShareGPT, which have texts: the first question of each and its answer."""
+    tokens = []
+    for number, row in enumerate(elements(file, "conversations")):
+        turns = row.get("conversations") if isinstance(row, dict) else None
+        texts = [turn.get("value") for turn in turns or () if isinstance(turn, dict)][:2]
+        sizes = [len(text.encode(errors="replace")) for text in texts if isinstance(text, str)]
+        if len(sizes) < len(texts):
+            raise TraceError(f"conversation {number} has a turn without a text")
+        counts = [-(-size // _BYTES_PER_TOKEN) for size in sizes]
+        tokens.append(counts if len(counts) == 2 else [0, 0])
+    counted = np.array(tokens, np.int64).reshape(-1, 2)
+    return replace(
+        _requests(np.zeros(len(tokens)), counted[:, 0], counted[:, 1]),
+        rule=f"{_AT_ONCE}; the first question and answer of each conversation, whose tokens are"
+        f" estimated: one for {_BYTES_PER_TOKEN} bytes of text",
     )
-    return replace(_requests(seconds, _counts(prompts), _counts(outputs)), rule=rule)
+
+
+def _json_lines(file: BinaryIO) -> Iterator[Any]:
+    for number, line in enumerate(file, 1):
+        if line.strip():
+            try:
+                yield json.loads(line.removeprefix(codecs.BOM_UTF8))
+            except (ValueError, RecursionError) as error:
+                raise TraceError(f"line {number}: not a JSON object") from error
+
+
+def _tokens(row: Mapping[str, Any], name: str) -> int:
+    """A number of tokens; 0 if it is missing."""
+    count = _without_fraction(row.get(name) or 0)
+    if type(count) is not int or not 0 <= count <= MOST_TOKENS:
+        raise TraceError(
+            f"{name} '{str(count)[:_MOST_SHOWN]}' is not a whole number from 0 to {MOST_TOKENS:,}"
+        )
+    return count
+
+
+def _instant(value: Any, name: str) -> float:
+    """A time as a number; of a date and time, seconds since 1970."""
+    try:
+        if isinstance(value, str):
+            date = datetime.fromisoformat(value)
+            return date.replace(tzinfo=date.tzinfo or UTC).timestamp()
+        if type(value) in (int, float) and 0 <= value < 1e18:
+            return float(value)
+    except (ValueError, OverflowError):
+        pass
+    raise TraceError(f"{name} '{str(value)[:_MOST_SHOWN]}' is not a number, nor a date and time")
 
 
 def _read_benchmark(file: BinaryIO) -> Requests:
@@ -202,7 +343,7 @@ def _read_benchmark(file: BinaryIO) -> Requests:
         and len(starts) == len(prompt)
         and all(type(start) in (int, float) and 0 <= start < 1e15 for start in starts)
     )
-    rule = "arrival from start_times" if timed else "no times of arrival: all arrive at once"
+    rule = "arrival from start_times" if timed else _AT_ONCE
     return replace(
         _requests(
             np.array(starts if timed else [0] * len(prompt), np.float64),

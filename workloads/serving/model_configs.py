@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from allocbench.base import units
 from allocbench.workloads.serving.architectures import Architecture, Quantization
 from allocbench.workloads.serving.models import Model
 from allocbench.workloads.vocabulary import TraceError
@@ -61,7 +62,10 @@ def parse(told: Mapping[str, Any], *, quantized: bool = True) -> Architecture:
     if not isinstance(name, str):
         raise TraceError("is not the config.json of a model: it has no list of architectures")
     if name not in _FAMILIES:
-        raise TraceError(f"architecture {name} is not one of {', '.join(_FAMILIES)}")
+        raise TraceError(
+            f"architecture {name[:60]} is not one of {', '.join(_FAMILIES)}, so its weights are not"
+            f" known{_known(told)}"
+        )
     family = _FAMILIES[name]
     heads, hidden = _count(told, "num_attention_heads"), _count(told, "hidden_size")
     experts = _count(told, "num_local_experts", _count(told, "num_experts", 1))
@@ -91,6 +95,27 @@ def parse(told: Mapping[str, Any], *, quantized: bool = True) -> Architecture:
         output_bias=attention_bias,
         quantization=_quantization(told) if quantized else None,
     )
+
+
+def _known(told: Mapping[str, Any]) -> str:
+    """What a configuration says of the KV cache of a model of another family; "" if it does not.
+
+    Models with compressed keys and values have other numbers.
+    """
+    if "kv_lora_rank" in told:
+        return ""
+    try:
+        heads, layers = _count(told, "num_attention_heads"), _count(told, "num_hidden_layers")
+        kept = _count(told, "num_key_value_heads", heads)
+        length = _count(told, "head_dim", max(1, _count(told, "hidden_size") // heads))
+        token = 2 * layers * kept * length * _dtype(told)
+        kinds = told.get("layer_types")
+        sliding = kinds.count("sliding_attention") if isinstance(kinds, list) else 0
+        window = _count(told, "sliding_window") if sliding else 0
+    except TraceError:
+        return ""
+    words = f"; its keys and values take {units.size(token)} for each token in {layers} layers"
+    return words + (f", of which {sliding} keep at most {window:,} tokens" if sliding else "")
 
 
 def _check_layers(told: Mapping[str, Any]) -> None:

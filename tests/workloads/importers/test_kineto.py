@@ -229,6 +229,23 @@ def test_what_programs_write_that_is_almost_json() -> None:
     ]
 
 
+def test_a_file_that_ends_in_the_middle() -> None:
+    """The events before the cut are read; without any, the file is refused."""
+    text = json.dumps({"traceEvents": [memory(n, 512 * n, 512 * n) for n in range(1, 6)]})
+    ends = [n + 1 for n, letter in enumerate(text[:-2]) if text[n : n + 2] == "}}"]
+    assert len(ends) == 5
+    for end in range(20, len(text) - 1):
+        Path("profile.dat").write_text(text[:end])
+        whole = sum(end > one for one in ends)
+        if not whole:
+            assert "truncated" in message_of(lambda: read("profile.dat"))
+            continue
+        trace = read("profile.dat")
+        assert trace.size.tolist() == [512 * n for n in range(1, whole + 1)]
+        assert "ends in the middle" in trace.provenance.extra["note"]
+        assert not trace.coverage.whole
+
+
 @pytest.mark.parametrize(
     ("kind", "name"), [(6, "hip:0"), (15, "hpu:0"), (19, "mtia:0"), (20, "privateuse1:0")]
 )

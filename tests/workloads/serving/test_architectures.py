@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -122,10 +123,27 @@ def test_a_configuration_says_what_differs() -> None:
     assert model_from(rope_scaling=yarn, max_position_embeddings=32768).positions == 131072
 
 
+def test_what_is_not_known_of_another_architecture_is_not_said() -> None:
+    for changes in ({"kv_lora_rank": 512}, {"num_hidden_layers": None}, {"torch_dtype": "x"}):
+        other = {"architectures": ["T5Model"], **changes}
+        told = message_of(functools.partial(model_from, **other))
+        assert told.endswith("so its weights are not known")
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"architectures": ["T5Model"]}, "architecture T5Model is not one of GemmaForCausalLM,"),
+        # 2 x 32 layers x 8 heads x 128 numbers x 2 bytes
+        ({"architectures": ["T5Model"]}, "its keys and values take 128 KiB for each token in 32"),
+        (
+            {
+                "architectures": ["T5Model"],
+                "layer_types": ["sliding_attention", "full_attention"] * 16,
+                "sliding_window": 4096,
+            },
+            "in 32 layers, of which 16 keep at most 4,096 tokens",
+        ),
         (
             {"architectures": None},
             NO_MODEL,

@@ -211,6 +211,38 @@ def test_burstgpt_columns_are_found_by_name() -> None:
             *(0.5, "created_at (a date and time)"),
         ),
         (
+            "prompt_tokens;completion_tokens\n374;44\n396;109\n",
+            *(0, "no times of arrival: all arrive at once, prompt tokens from prompt_tokens"),
+        ),
+        (
+            '{"id": "a", "created": 1700000000, "usage": {"prompt_tokens": 374,'
+            ' "completion_tokens": 44, "total_tokens": 418}}\n\n{"created": 1700000000.5, "usage":'
+            ' {"prompt_tokens": 396, "completion_tokens": 109}}\n{"created": 1700000001, "usage":'
+            " null}\n",
+            *(0.5, "answer tokens from usage.completion_tokens"),
+        ),
+        (
+            '[{"startTime": "2026-01-02T03:04:05Z", "promptTokens": 374, "outputTokens": 44},'
+            ' {"startTime": "2026-01-02T04:04:05.5+01:00", "promptTokens": 396.0,'
+            ' "outputTokens": 109}]',
+            *(0.5, "arrival from the column startTime (a date and time)"),
+        ),
+        (
+            '[{"id": "a", "conversations": [{"from": "human", "value": "' + "x" * 1494 + '"},'
+            ' {"from": "gpt", "value": "' + "y" * 176 + '"}, {"from": "human", "value": "z"}]},'
+            ' {"id": "b", "conversations": []}, {"conversations": [{"value": "'
+            + "\u00e9" * 791
+            + '"}, {"value": "'
+            + "y" * 433
+            + '"}]}]',
+            *(0, "tokens are estimated: one for 4 bytes of text"),
+        ),
+        (
+            '{"arrival_time_ms": 500, "input_len": 374, "output_len": 44}\n'
+            '{"arrival_time_ms": 1000, "input_len": 396, "output_len": 109}',
+            *(0.5, "arrival_time_ms (in milliseconds)"),
+        ),
+        (
             '{"date": "x", "input_lens": [374, 396], "output_lens": [44, 109], "ttfts": [0.1]}',
             *(0, "no times of arrival: all arrive at once"),
         ),
@@ -242,6 +274,22 @@ def test_columns_are_recognized_by_their_meaning(
         ("time,input_tokens,output_tokens\n1,2\n", "line 2: 2 fields, not 3"),
         ("time,input_tokens,output_tokens\nnoon,2,3\n", "line 2: time 'noon' is not a number"),
         ("time,input_tokens,output_tokens\n", "holds no requests"),
+        (
+            "start_time,num_model_requests,input_tokens,output_tokens\n1,5,2,3\n",
+            "its column num_model_requests says that a row stands for several requests",
+        ),
+        (
+            '{"prompt_tokens": 1, "input_tokens": 1, "output_tokens": 2}\n',
+            "its columns prompt_tokens and input_tokens may both be the prompt tokens",
+        ),
+        ('{"input_len": 1, "output_len": 2}\n{"input_len": 1, "out', "line 2: not a JSON object"),
+        ('{"input_len": 1, "output_len": 2}\n[3]\n', "one of its rows is not a JSON object"),
+        ('[{"conversations": [{"value": 3}]}]', "conversation 0 has a turn without a text"),
+        ('{"input_len": 1, "output_len": true}\n', "output_len 'True' is not a whole number"),
+        (
+            '{"time": [], "input_len": 1, "output_len": 2}\n',
+            "time '[]' is not a number, nor a date",
+        ),
         ('{"input_lens": [1], "output_lens": [1, 2]}', "are not two lists of equal length"),
         ('{"input_lens": [1], "output_lens": ["a"]}', "output_lens has a value that is not"),
         ('{"input_lens": [1], "output_lens": [1]', "Expecting"),
