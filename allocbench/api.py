@@ -14,6 +14,7 @@ the command line: UsageError, SpecError, TraceError, RecordError, NullGpuError.
     api.fit(train_step, device="l4")
     api.fit("-- python train.py")
     api.explain("trace.parquet", "caching", "sim:24GiB")
+    api.whatif("-- python train.py", device="null:l4")
     api.recommend("gpt2-train", "sim:24GiB")
     api.tune("gpt2-train", budget=100)
     api.sweep(["gpt2-train", "llm-decode"], ["bfc", "caching"], ["sim:24GiB"], "sweep.jsonl")
@@ -88,6 +89,22 @@ def explain(workload: Workload, allocator: str = "caching", device: str = DEVICE
     """
     trace, device = _case(workload, device)
     return explaining.frame(explaining.explain(trace, allocator, device))
+
+
+def whatif(
+    workload: Workload, allocator: str = "caching", device: str = DEVICE, *, ranks: int = 8
+) -> pd.DataFrame:
+    """What each change of a training program saves: see `allocbench.questions.whatif.frame`.
+
+    With a device, the changes that fit it and ask least of the user are marked. ranks: GPUs of
+    sharded training. Raises UsageError for a trace without steps of an optimizer.
+    """
+    from allocbench.questions import whatif as changing
+
+    trace, chosen = _case(workload, device)
+    capacity = None if device == DEVICE else Runner(trace, chosen).capacity
+    answer = changing.whatif(trace, allocator, chosen, ranks=ranks, capacity=capacity)
+    return changing.frame(answer, _name(workload, trace))
 
 
 def tune(

@@ -32,8 +32,9 @@ UNKNOWN = ""
 BACKWARD_OF = "backward of "
 BACKWARD_PASS, OPTIMIZER_PASS = "backward pass", "optimizer's step"
 """The kinds in a trace of allocs of which it says no more."""
-_UPDATE_BEGINS = ("Optimizer.step#", "optimizer")
-"""How marks begin that PyTorch sets, or a bundled program, where an update begins."""
+PYTORCH_UPDATE = "Optimizer.step#"
+"""How marks begin that PyTorch sets where an update begins; the optimizer's class follows."""
+_UPDATE_BEGINS = (PYTORCH_UPDATE, "optimizer")  # the second is of bundled programs
 
 Ints = NDArray[np.int64]
 
@@ -54,12 +55,14 @@ class Origins:
     kind: object (n,), one of the kinds of this module, "" where it is not known.
     source: int64 (n,), the event of the alloc that tells where a block comes from: its own, or that
         of the activation whose backward pass allocates it.
+    updates: int64 (s,), the events at which the complete steps end, with the optimizer's update.
     """
 
     allocs: Ints
     ends: Ints
     kind: NDArray[np.object_]
     source: Ints
+    updates: Ints
 
     @property
     def derived(self) -> NDArray[np.bool_]:
@@ -71,8 +74,12 @@ class Origins:
 def origins(trace: Trace) -> Origins:
     """The kind and the source of each block of a valid trace."""
     allocs, ends = spans(trace.op, trace.block)
-    kind = _kinds(trace, allocs, ends)
-    return Origins(allocs, ends, kind, _source(trace, kind, allocs, ends))
+    passes = names_at(trace, trace.kind, allocs)
+    steps = _steps(trace, allocs, passes)
+    derived = _derived(trace, allocs, ends, passes, steps)
+    unsaid = np.isin(passes, (UNKNOWN, BACKWARD_PASS, OPTIMIZER_PASS))
+    kind = np.where(unsaid, derived, passes)
+    return Origins(allocs, ends, kind, _source(trace, kind, allocs, ends), steps.ends)
 
 
 def places_of(trace: Trace, events: Ints) -> NDArray[np.object_]:
@@ -113,19 +120,14 @@ def _source(trace: Trace, kind: NDArray[np.object_], allocs: Ints, ends: Ints) -
     return source
 
 
-def _kinds(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
-    """The kind of each block, numbered by its alloc."""
-    said = names_at(trace, trace.kind, allocs)
-    said[np.isin(said, (BACKWARD_PASS, OPTIMIZER_PASS))] = UNKNOWN
-    kind = _derived(trace, allocs, ends)
-    return np.where(said == UNKNOWN, kind, said)
+def _derived(
+    trace: Trace, allocs: Ints, ends: Ints, passes: NDArray[np.object_], steps: _Steps
+) -> NDArray[np.object_]:
+    """The kind of each block by its life; unknown without optimizer steps.
 
-
-def _derived(trace: Trace, allocs: Ints, ends: Ints) -> NDArray[np.object_]:
-    """The kind of each block by its life; unknown without optimizer steps."""
+    passes: what the trace says of the kind of each block.
+    """
     kind = np.full(len(allocs), UNKNOWN, dtype=object)
-    passes = names_at(trace, trace.kind, allocs)
-    steps = _steps(trace, allocs, passes)
     if trace.label is None or not len(steps.begins):
         return kind
     size = trace.size[allocs].astype(np.int64)

@@ -6,10 +6,16 @@ a frame named after the module's path, such as "transformer.h.3.mlp", in place o
 Parameters, gradients and the optimizer's state are found by their addresses, because they are not
 allocated while their module is called. Nothing here keeps a module or a tensor alive, and errors
 never reach the program. Only the standard library may be used.
+
+If the environment variable EDITS has edits of the program, they are made here: the modules whose
+paths are listed under "checkpoint" compute their forward pass again in the backward pass, and
+optimizers get the arguments under "optimizer".
 """
 
 from __future__ import annotations
 
+import json
+import os
 import threading
 import time
 import weakref
@@ -21,6 +27,8 @@ from typing import Any
 FILE = "<allocbench.module>"
 """The file name of all frames that are added, those without a path too; as in
 workloads/importers/labels.py."""
+EDITS = "ALLOCBENCH_EDITS"
+"""The environment variable with edits of the program, as JSON."""
 _INNER = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Names of what torch.compile, FSDP and PyTorch's checkpoint wrapper wrap."""
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
@@ -46,6 +54,10 @@ class Modules:
         self.told: list[tuple[int, list[Tensor] | None]] = []
         """When (ns), and the tensors; None: the same as the time before."""
         self._last: list[Tensor] = []
+        edits = json.loads(os.environ.get(EDITS, "{}"))
+        self._checkpointed = frozenset(edits.get("checkpoint", ()))
+        if arguments := edits.get("optimizer"):
+            _give(torch.optim.Optimizer, arguments)
 
     def watch(self) -> None:
         """Add the frames to all calls of modules from now on."""
@@ -78,6 +90,8 @@ class Modules:
                     wrapped = model is not root and parts[:1] == [_MODEL]
                     where = ".".join(parts[1:] if wrapped else parts)
                     self._paths[id(module)] = weakref.ref(module), where, self._frame(where or name)
+                    if where in self._checkpointed:
+                        _checkpoint(self._torch, module)
                 self._roots = [reference for reference in self._roots if reference() is not None]
                 self._roots.append(weakref.ref(root))
             self.tell()
@@ -142,6 +156,30 @@ class Modules:
         with suppress(Exception):  # a tensor without a storage
             return int(tensor.untyped_storage().data_ptr())
         return 0
+
+
+def _checkpoint(torch: Any, module: Any) -> None:
+    """Have a module compute its forward pass again in the backward pass."""
+    from torch.utils.checkpoint import checkpoint
+
+    forward = module.forward
+
+    def checkpointed(*args: Any, **options: Any) -> Any:
+        if not torch.is_grad_enabled():
+            return forward(*args, **options)
+        return checkpoint(forward, *args, use_reentrant=False, **options)
+
+    module.forward = checkpointed
+
+
+def _give(optimizer: Any, arguments: dict[str, Any]) -> None:
+    """Have all optimizers that are made from now on use some arguments."""
+    original = optimizer.__init__
+
+    def init(self: Any, params: Any, defaults: dict[str, Any]) -> None:
+        original(self, params, {**defaults, **arguments})
+
+    optimizer.__init__ = init
 
 
 def _alive(references: Iterable[Any]) -> list[Any]:

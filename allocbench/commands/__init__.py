@@ -48,6 +48,11 @@ COMMANDS = (
         QUESTIONS,
     ),
     Command(
+        "whatif",
+        "Show which change of a training program would save how much memory.",
+        QUESTIONS,
+    ),
+    Command(
         "tune",
         "Search the settings of an allocator for the smallest device that is enough, then for "
         "time.",

@@ -29,7 +29,7 @@ from allocbench.reports.rows.results import COLUMNS, Column
 from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS, OTHERS
 from allocbench.workloads.snapshot_format import FORMS
-from docs.generate import agreement, gpu_runs
+from docs.generate import agreement, edits, gpu_runs
 from docs.generate.serving import example as served_example
 from docs.generate.serving import rows as published_servers
 
@@ -357,6 +357,11 @@ def measured_programs(workload: str) -> str:
     return table(gpu_runs.HEADINGS, gpu_runs.rows(workload))
 
 
+def edit_errors(of: str) -> str:
+    """Errors of estimates of `whatif`, for the programs of the workshop or the bundled ones."""
+    return table(edits.HEADINGS, edits.rows(of == "bundled"))
+
+
 SECTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
@@ -382,5 +387,6 @@ SECTIONS: dict[str, Callable[..., str]] = {
         serving,
         serving_example,
         measured_programs,
+        edit_errors,
     )
 }

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench whatif: which change of a training program saves how much memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.text import Text
+
+from allocbench.base import units
+from allocbench.base.cards import label
+from allocbench.commands import options
+from allocbench.errors import UsageError
+from allocbench.inputs import DEVICE
+from allocbench.output.files import STDOUT, records_written
+from allocbench.output.stdout import tell_notes
+from allocbench.output.terminal import console, plain_table, progress_bar
+
+if TYPE_CHECKING:
+    from allocbench.questions.whatif import Answer, Proposal
+
+EXAMPLES = (
+    "allocbench whatif -- python train.py",
+    "allocbench whatif --device card:l4 -- python train.py --batch 16",
+    "allocbench whatif trace.parquet --ranks 4 --json -",
+)
+
+
+def run(
+    workload: options.Workload,
+    allocator: options.Allocator = "caching",
+    device: options.Device = DEVICE,
+    ranks: Annotated[
+        int, typer.Option(metavar="N", min=2, help="GPUs that share what ZeRO and FSDP split.")
+    ] = 8,
+    run_edited: Annotated[
+        bool,
+        typer.Option("--run", help="Also run the program with the changes that can be made in it."),
+    ] = False,
+    json: options.Json = None,
+) -> None:
+    """Show which change of a training program would save how much memory.
+
+    Each edit, such as checkpoints, a smaller batch with accumulation or another optimizer, is
+    applied to the recorded blocks; the result is replayed through the allocator with its settings.
+    With a device, the command finds the edits that make the program fit and ask least of the user:
+    at most three together.
+
+    With --run, a program also runs with those changes that can be made from outside: checkpoints
+    and arguments of the optimizer. What such a run needs is exact.
+
+    The recording needs optimizer steps and the modules of the model: a program to run, or a
+    recording made with `allocbench record --labels lines`. All other results are
+    estimates, as ranges.
+    """
+    from allocbench.inputs import Unchosen
+    from allocbench.inputs.question import read  # imported late: --help stays fast
+    from allocbench.questions.whatif import frame, whatif
+    from allocbench.replays.runner import Runner
+
+    question = read([workload], [allocator], device, option="--allocator", outputs=[json])
+    tell_notes(question.notes)
+    name, trace = question.only
+    chosen = not isinstance(question.device, Unchosen)
+    capacity = Runner(trace, question.device).capacity if chosen else None
+    with progress_bar(None) as begin:
+        answer = whatif(
+            trace, allocator, question.device, ranks=ranks, capacity=capacity, begin=begin
+        )
+    if run_edited:
+        answer = _run(answer, workload, allocator, question.device)
+    with records_written(frame(answer, name), json):
+        if json != STDOUT:
+            _print(answer, label(question.device))
+
+
+def _run(answer: Answer, workload: str, spec: str, device: str) -> Answer:
+    from allocbench.programs.program import is_program, of_text
+    from allocbench.questions import whatif
+
+    if not is_program(workload):
+        raise UsageError("--run is for a program, such as -- python train.py")
+
+    def ran(proposal: Proposal) -> Proposal:
+        if not proposal.made:
+            return proposal
+        return whatif.run(of_text(workload), proposal, spec, device, answer.capacity)
+
+    chosen = answer.enough
+    single = [ran(proposal) for proposal in answer.single]
+    if chosen is not None:
+        again = [proposal for proposal in single if proposal.edits == chosen.edits]
+        chosen = again[0] if again else ran(chosen)
+    return replace(answer, single=single, enough=chosen)
+
+
+def _print(answer: Answer, device: str) -> None:
+    out = console()
+    out.print(Text(_headline(answer, device)))
+    if answer.enough is not None:
+        for edit in answer.enough.edits:
+            out.print(Text(f"  {edit.how}; cost: {edit.cost}"))
+    out.print()
+    numbers = ("need", "saves")
+    table = plain_table("each change alone, estimated", "change", *numbers, "cost", right=numbers)
+    for proposal in answer.single:
+        (edit,) = proposal.edits
+        saved = answer.need - (proposal.run or proposal.need)
+        table.add_row(Text(edit.name), _range(proposal), _saved(saved), Text(edit.cost))
+    out.print(table)
+
+
+def _headline(answer: Answer, device: str) -> str:
+    needs = f"The program needs {units.size(answer.need)}"
+    if answer.capacity is None:
+        return f"{needs}."
+    if answer.need <= answer.capacity:
+        return f"{needs} and fits {device} as it is."
+    if answer.enough is None:
+        return (
+            f"{needs}; {device} has {units.size(answer.capacity)}. No {3} of these changes together"
+            " are sure to be enough."
+        )
+    return (
+        f"{needs}; {device} has {units.size(answer.capacity)}. It fits with {answer.enough.name}:"
+        f" about {_range(answer.enough)}."
+    )
+
+
+def _range(proposal: Proposal) -> str:
+    if proposal.run is not None:
+        return f"{units.size(proposal.run)} (run)"
+    low, high = units.size(proposal.low), units.size(proposal.high)
+    return low if low == high else f"{low} to {high}"
+
+
+def _saved(saved: int) -> str:
+    return units.size(saved) if saved > 0 else "nothing"

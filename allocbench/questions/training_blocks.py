@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocks of a recorded training program: what each is, its module, its step and its call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from allocbench.workloads import Trace
+from allocbench.workloads.block_origins import (
+    ACTIVATIONS,
+    BACKWARD,
+    FORWARD,
+    GRADIENTS,
+    PARAMETERS,
+    PYTORCH_UPDATE,
+    WORKSPACES,
+    Origins,
+    names_at,
+    origins,
+)
+from allocbench.workloads.block_table import BlockTable, Ints, Mask
+
+Names = NDArray[np.object_]
+
+_OF_PASSES = (ACTIVATIONS, FORWARD, BACKWARD)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a module in a forward pass, with its backward pass. Blocks are numbers.
+
+    module: its path. blocks: what it allocates, in order. saved: those that its backward pass
+    needs, in order; the output is one of them only if that pass needs it, too. output: the block
+    that the module returns. begin, end: instants of the call. backward, done: those of its backward
+    pass.
+    """
+
+    module: str
+    blocks: Ints
+    saved: Ints
+    output: int
+    begin: float
+    end: float
+    backward: float
+    done: float
+
+
+class TrainingBlocks:
+    """The blocks of a training program, numbered in the order of their allocs.
+
+    table: sizes and lives. kind, module: object (b,), as in `block_origins`; "" where unknown. step:
+    int64 (b,), the number of the step that allocates each block. starts: float64 (s + 1,), the
+    instant at which each step begins: after the update before it; the last one may be incomplete.
+    optimizers: the names of their classes.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace, self.table = trace, BlockTable.of(trace)
+        found = origins(trace)
+        self.allocs, self.freed = found.allocs, found.ends
+        self.module = names_at(trace, trace.module, self.allocs)
+        self.kind, self._source = self._kinds(found), found.source
+        self.step = np.searchsorted(found.updates, self.allocs)
+        self.starts = np.append(-0.5, found.updates + 0.5)
+        self.optimizers = {
+            label.removeprefix(PYTORCH_UPDATE).partition(".")[0]
+            for label in trace.labels
+            if label.startswith(PYTORCH_UPDATE)
+        }
+
+    def _kinds(self, found: Origins) -> Names:
+        """As in `block_origins`; what the last pass leaves is of the same kind as before."""
+        kind = found.kind.copy()
+        keys = [*zip(self.module, self.table.size.tolist(), strict=True)]
+        of_passes = {keys[i]: kind[i] for i in np.flatnonzero(np.isin(kind, _OF_PASSES)).tolist()}
+        for index in np.flatnonzero(kind == WORKSPACES).tolist():
+            kind[index] = of_passes.get(keys[index], WORKSPACES)
+        return kind
+
+    def of_kind(self, table: BlockTable, *kinds: str) -> Mask:
+        """bool, which blocks of a table of this program are of one of some kinds."""
+        return np.isin(self.kind[table.origin], kinds)
+
+    def has(self, *kinds: str) -> bool:
+        """Whether there are blocks of each of some kinds."""
+        return all((self.kind == kind).any() for kind in kinds)
+
+    @cached_property
+    def is_of_weight(self) -> Mask:
+        """bool (b,), whether a block has the size of a parameter of its module, or half of it.
+
+        Such a block of a pass is a cast of a weight or the gradient of one: its size does not
+        depend on the batch.
+        """
+        parameters = self.kind == PARAMETERS
+        sizes = self.table.size
+        known = {*zip(self.module[parameters], sizes[parameters].tolist(), strict=True)}
+        return np.array(
+            [
+                (module, size) in known or (module, 2 * size) in known
+                for module, size in zip(self.module, sizes.tolist(), strict=True)
+            ],
+            np.bool_,
+        )
+
+    @cached_property
+    def repeated(self) -> Names:
+        """object (b,), the repeated module of each block, such as "blocks.3", or ""."""
+        known = {module: _repeated(module) for module in set(self.module)}
+        with_parts = {outer for module, outer in known.items() if module != outer}
+        names = [known[module] for module in self.module]
+        return np.array([name if name in with_parts else "" for name in names], object)
+
+    @cached_property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls of repeated modules that save something for a backward pass, in order."""
+        calls = [*self._calls()]
+        for number, (call, following) in enumerate(pairwise(calls)):
+            ended = following.done + 1
+            if call.end < following.begin < call.backward and ended < self.freed[call.output]:
+                saved = np.append(call.saved, call.output)
+                calls[number] = replace(call, saved=saved, backward=min(call.backward, ended))
+        return tuple(calls)
+
+    def _calls(self) -> Iterator[Call]:
+        forward = np.flatnonzero(np.isin(self.kind, (ACTIVATIONS, FORWARD)))
+        backward_at = self.allocs[np.isin(self.kind, (BACKWARD, GRADIENTS))]
+        names = self.repeated[forward]
+        run = np.searchsorted(backward_at, self.allocs[forward])
+        breaks = np.flatnonzero((names[1:] != names[:-1]) | (run[1:] != run[:-1])) + 1
+        first_use = self._first_uses()
+        for blocks in np.split(forward, breaks):
+            if not len(blocks) or not self.repeated[blocks[0]]:
+                continue
+            last = int(blocks[-1])
+            following = self.allocs[last + 1 : last + 2].tolist() or [len(self.trace)]
+            end = following[0] - 0.5
+            alive = blocks[self.freed[blocks] > end]
+            saved = alive[:-1][self.kind[alive[:-1]] == ACTIVATIONS]
+            if not len(saved):
+                continue
+            uses = [first_use[block] for block in saved.tolist() if block in first_use]
+            backward = min(int(self.freed[saved].min()), *uses, len(self.trace)) - 0.5
+            done = float(self.freed[saved].max()) + 0.5
+            if backward > end:
+                begin = float(self.allocs[blocks[0]]) - 0.5
+                module = str(self.repeated[last])
+                yield Call(module, blocks, saved, int(alive[-1]), begin, end, backward, done)
+
+    def _first_uses(self) -> dict[int, int]:
+        """The event at which a backward pass first allocates for a block that was saved."""
+        source = np.searchsorted(self.allocs, self._source)
+        uses: dict[int, int] = {}
+        for block in np.flatnonzero(self.kind == BACKWARD).tolist():
+            uses.setdefault(int(source[block]), int(self.allocs[block]))
+        return uses
+
+
+def _repeated(module: str) -> str:
+    """The outermost numbered module: "blocks.3" of "blocks.3.mlp"; "" without one."""
+    parts = module.split(".")
+    number = next((index for index, part in enumerate(parts) if part.isdecimal()), None)
+    return ".".join(parts[: number + 1]) if number else ""

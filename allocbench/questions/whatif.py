@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What if the program were changed: the need of each edit, and the least edits that fit a card."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import pandas as pd
+
+from allocbench.errors import UsageError
+from allocbench.programs.program import ProgramWorkload, load
+from allocbench.questions.edits import Edit, edits
+from allocbench.questions.training_blocks import TrainingBlocks
+from allocbench.replays.runner import Runner
+from allocbench.workloads import Trace
+from allocbench.workloads.module_hook import EDITS
+
+RANKS = 8
+"""GPUs of sharded training, unless another number is asked for."""
+MOST_EDITS = 3
+"""Edits of one proposal."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Edits that are made together.
+
+    load: bytes that the edited program has live at its peak. need: bytes of the smallest device on
+    which the allocator completes it. low, high: the need is likely between these, because the
+    order of the events of the edited program is not known exactly. fits: whether the trace
+    completes on the card, and `high` does not exceed it; None without a card.
+    """
+
+    edits: tuple[Edit, ...]
+    load: int
+    need: int
+    low: int
+    high: int
+    fits: bool | None
+    run: int | None = None
+    run_load: int | None = None
+
+    @property
+    def made(self) -> dict[str, Any]:
+        """What makes the edits in a program that runs; empty if nothing can."""
+        if not all(edit.made for edit in self.edits):
+            return {}
+        return {key: value for edit in self.edits for key, value in edit.made.items()}
+
+    @property
+    def name(self) -> str:
+        """The names of the edits."""
+        return " + ".join(edit.name for edit in self.edits)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Proposals for a program. need: bytes that it needs as it is. capacity: of the card, or None.
+
+    single: one edit each, by need. enough: the proposal that fits the card and asks least of the
+    user, or None if none of at most MOST_EDITS edits does.
+    """
+
+    need: int
+    load: int
+    capacity: int | None
+    single: Sequence[Proposal]
+    enough: Proposal | None
+
+
+def whatif(
+    trace: Trace,
+    spec: str,
+    device: str,
+    *,
+    ranks: int = RANKS,
+    capacity: int | None = None,
+    begin: Callable[[str], None] = lambda name: None,
+) -> Answer:
+    """Replay each edit of a program through an allocator.
+
+    ranks: GPUs of sharded training. capacity: bytes of a card that the program should fit, or None.
+    begin: called with the name of each edit before its replay.
+
+    Raises UsageError for a trace of which nothing can be edited, and SpecError.
+    """
+    blocks = TrainingBlocks(trace)
+    known = edits(blocks, ranks)
+    if not known:
+        raise UsageError(f"{trace.name}: {_missing(blocks)}")
+    need = _need(trace, spec, device)
+
+    def proposal(chosen: tuple[Edit, ...]) -> Proposal:
+        begin(" + ".join(edit.name for edit in chosen))
+        return proposal_of(blocks, chosen, spec, device, capacity)
+
+    single = sorted((proposal((edit,)) for edit in known), key=lambda found: found.need)
+    enough = None
+    if capacity is not None and need > capacity:
+        loads = {found.edits[0].name: found.load for found in single}
+        tried = {found.name: found for found in single}
+        for chosen in _by_effort(known):
+            name = " + ".join(edit.name for edit in chosen)
+            # Edits together seldom save more than the sum of what each saves.
+            saved = sum(trace.max_load - loads[edit.name] for edit in chosen)
+            if trace.max_load - saved > capacity:
+                continue
+            found = tried.get(name) or proposal(chosen)
+            if found.fits:
+                enough = found
+                break
+    return Answer(need, trace.max_load, capacity, single, enough)
+
+
+def run(
+    program: ProgramWorkload, proposal: Proposal, spec: str, device: str, capacity: int | None
+) -> Proposal:
+    """The proposal with what a run of the edited program needs; it must be one that can be made.
+
+    Raises as `program.load`.
+    """
+    variables = {**program.settings.variables, EDITS: json.dumps(proposal.made)}
+    settings = replace(program.settings, variables=variables, quiet=True, tell=lambda line: None)
+    trace = load(replace(program, settings=settings))
+    need = _need(trace, spec, device)
+    fits = None if capacity is None else need <= capacity
+    return replace(proposal, run=need, run_load=trace.max_load, fits=fits)
+
+
+def _by_effort(known: Sequence[Edit]) -> Iterator[tuple[Edit, ...]]:
+    """All sets of edits of different families, by the hardest one's effort, then by number."""
+    chosen = [
+        group
+        for count in range(1, MOST_EDITS + 1)
+        for group in combinations(known, count)
+        if len({edit.family for edit in group}) == count
+    ]
+    return iter(sorted(chosen, key=lambda group: (max(e.effort for e in group), len(group))))
+
+
+def proposal_of(
+    blocks: TrainingBlocks, chosen: tuple[Edit, ...], spec: str, device: str, capacity: int | None
+) -> Proposal:
+    """The estimate of some edits together. capacity: bytes of a card, or None."""
+    table = blocks.table
+    for edit in chosen:
+        table = edit.apply(table)
+    trace = table.to_trace()
+    need = _need(trace, spec, device)
+    error = max(edit.error for edit in chosen)
+    low, high = max(trace.max_load, round(need * (1 - error))), round(need * (1 + error))
+    fits = None if capacity is None else high <= capacity
+    return Proposal(chosen, trace.max_load, need, low, high, fits)
+
+
+def _need(trace: Trace, spec: str, device: str) -> int:
+    need = Runner(trace, device).rough_capacity(spec)
+    if need is None:
+        raise UsageError(f"{trace.name}: {spec} completes it on no device")
+    return need
+
+
+def _missing(blocks: TrainingBlocks) -> str:
+    if len(blocks.starts) < 2:
+        return "no steps of an optimizer are known, so no part of the program can be edited"
+    return "what its blocks are is not known, so no part of the program can be edited"
+
+
+def frame(answer: Answer, workload: str) -> pd.DataFrame:
+    """A row for each single edit, by need, then one for several edits if they are what fits.
+
+    edits, how, cost: lists, an element for each edit. load, need, low, high, run, saves: bytes; run
+    is null where the edited program was not run. fits: null without a card. chosen: whether these
+    edits fit and ask least of the user.
+    """
+    proposals = [*answer.single]
+    if answer.enough is not None and len(answer.enough.edits) > 1:
+        proposals.append(answer.enough)
+    rows = [
+        {
+            "workload": workload,
+            "edits": [edit.name for edit in proposal.edits],
+            "how": [edit.how for edit in proposal.edits],
+            "cost": [edit.cost for edit in proposal.edits],
+            "load": proposal.load,
+            "need": proposal.need,
+            "low": proposal.low,
+            "high": proposal.high,
+            "run": proposal.run,
+            "saves": answer.need - (proposal.run or proposal.need),
+            "fits": proposal.fits,
+            "chosen": answer.enough is not None and proposal.edits == answer.enough.edits,
+        }
+        for proposal in proposals
+    ]
+    return pd.DataFrame(rows).astype({"run": "Int64"})
