@@ -54,10 +54,10 @@ class Call:
 class TrainingBlocks:
     """The blocks of a training program, numbered in the order of their allocs.
 
-    table: sizes and lives. kind, module: object (b,), as in `block_origins`; "" where unknown. step:
-    int64 (b,), the number of the step that allocates each block. starts: float64 (s + 1,), the
-    instant at which each step begins: after the update before it; the last one may be incomplete.
-    optimizers: the names of their classes.
+    table: sizes and lives. kind, module: object (b,), as in `block_origins`; "" where unknown.
+    step: int64 (b,), the number of the step that allocates each block. starts: float64 (s + 1,),
+    the instant at which each step begins: after the update before it; the last one may be
+    incomplete. optimizers: the names of their classes.
     """
 
     def __init__(self, trace: Trace) -> None:

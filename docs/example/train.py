@@ -46,7 +46,7 @@ options.add_argument("--batch", type=int, default=8)
 batch = options.parse_args().batch
 model = GPT().cuda()
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-4)
-for step in range(20):
+for _ in range(20):
     ids = torch.randint(VOCABULARY, (batch, TOKENS + 1), device="cuda")
     with torch.autocast("cuda", torch.bfloat16):
         logits = model(ids[:, :-1])
