@@ -97,7 +97,7 @@ test-lowest: build/lowest/.done  ## the lowest versions of dependencies that are
 
 build/lowest/.done: tests/lowest.txt pyproject.toml
 	$(PYTHON) -m venv build/lowest
-	build/lowest/bin/pip install --quiet --constraint $< --editable '.[null,report,sweep,tune]' \
+	build/lowest/bin/pip install --quiet --constraint $< --editable '.[null,report,sweep]' \
 	  hypothesis psutil pytest pytest-xdist selenium
 	touch $@
 
@@ -109,7 +109,7 @@ test-python:  ## another Python, without torch: PYTHON=python3.13
 
 build/python/%/.done: $(NATIVE)
 	$(PYTHON) -m venv build/python/$*
-	build/python/$*/bin/pip install --quiet --editable '.[null,report,sweep,tflite,tune]' \
+	build/python/$*/bin/pip install --quiet --editable '.[null,report,sweep,tflite]' \
 	  hypothesis nanobind==3.1.0 psutil pytest pytest-xdist selenium
 	touch $@
 

@@ -35,11 +35,13 @@ from allocbench.inputs.question import allocator_specs, failed_on
 from allocbench.inputs.traces import load, load_all
 from allocbench.programs import functions, program
 from allocbench.programs.program import ProgramSettings, ProgramWorkload
-from allocbench.questions import BUDGET, ORDERS
+from allocbench.questions import BUDGET, ORDERS, per_phase
 from allocbench.questions import check as checking
 from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
+from allocbench.questions import tune as tuning
+from allocbench.questions.best import of_settings, to_use
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.check import RECORDED, Answer
@@ -112,18 +114,12 @@ def tune(
     allocator: str = "caching",
     device: str = DEVICE,
     *,
-    budget: int = 200,
-    seed: int = 0,
+    budget: int = BUDGET,
 ) -> pd.DataFrame:
-    """The settings that were tried, the Pareto front first: see `allocbench.questions.tune.frame`.
-
-    Raises ModuleNotFoundError, naming the extra, when Optuna is not installed.
-    """
-    from allocbench.questions import tune as tuning
-
+    """The settings that were tried, the best first: see `allocbench.questions.tune.frame`."""
     run = Runner(*_case(workload, device))
-    tuned = tuning.tune(run.trace, allocator, run.device, budget=budget, seed=seed, runner=run)
-    return tuning.frame(tuned, run)
+    tuned = tuning.tune(run.trace, allocator, run.device, budget=budget, runner=run)
+    return tuning.frame(tuned, run, to_use(tuned, of_settings(tuned, run)))
 
 
 def tune_by_phase(
@@ -132,17 +128,13 @@ def tune_by_phase(
     device: str = DEVICE,
     *,
     phases: str | None = None,
-    budget: int = 200,
-    seed: int = 0,
+    budget: int = BUDGET,
 ) -> pd.DataFrame:
     """Settings for each phase of a program: see `allocbench.questions.per_phase.frame`.
 
     phases: where they begin, as in "load=0,steady=step3"; by default they are found in the trace.
-    Raises UsageError if there are not at least two, and ModuleNotFoundError, naming the extra, when
-    Optuna is not installed.
+    Raises UsageError if there are not at least two.
     """
-    from allocbench.questions import per_phase
-
     run = Runner(*_case(workload, device))
     found = per_phase.tune(
         run.trace,
@@ -150,7 +142,6 @@ def tune_by_phase(
         run.device,
         per_phase.phases_of(allocator, run.trace, phases),
         budget=budget,
-        seed=seed,
         runner=run,
     )
     return per_phase.frame(found, run)
@@ -169,7 +160,6 @@ def recommend(
 
     `attrs["advice"]` of the frame is the `allocbench.reports.advice.recommending.Advice`, and
     `attrs["confidence"]` the `allocbench.reports.advice.confidence.Confidence`.
-    Raises ModuleNotFoundError, naming the extra, when `budget` is not 0 and Optuna not installed.
     """
     trace, device = _case(workload, device)
     study = recommending.study(

@@ -65,13 +65,14 @@ def run(
     """
     from allocbench.commands.comparison import show  # imported late: --help stays fast
     from allocbench.inputs.question import allocator_specs, check_largest_request, read
-    from allocbench.questions.recommend import EXPANDABLE
+    from allocbench.questions.switching import with_conf
+    from allocbench.questions.tune import EXPANDABLE
     from allocbench.replays.experiment import Effort, run_matrix
     from allocbench.reports.rows import bundle, results
 
     specs = allocator_specs(allocators)
     if allocators == ALL:
-        specs.insert(specs.index(KEEP) + 1, EXPANDABLE)
+        specs.insert(specs.index(KEEP) + 1, with_conf(EXPANDABLE))
     reference = options.reference_of(reference, specs)
     write_html = _html_writer() if html else None
     question = read(workloads, specs, device, model=model, outputs=[json, html, bundled], pin=pin)

@@ -14,7 +14,6 @@ from allocbench.base import units
 from allocbench.base.cards import label, note
 from allocbench.base.spec import SpecSyntaxError, parse_options
 from allocbench.commands import options
-from allocbench.commands.tune import tuner
 from allocbench.errors import UsageError
 from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, records_written
@@ -64,22 +63,21 @@ def run(
 ) -> None:
     """Recommend a setting or an allocator, with the reason, how sure that is, and how to switch.
 
-    The command runs every allocator and searches the settings of caching. It keeps the default if
-    that fits with 5 % of the device to spare. Otherwise it considers the choices that leave the
-    most room, or up to 1 % of the device less, and weighs their memory, time and cost of switching.
+    The command runs every allocator. It keeps the default if that fits with 5 % of the device to
+    spare. Otherwise it searches the settings of caching, considers the choices that leave the most
+    room, or up to 0.5 % of the device less, and weighs their memory, time and cost of switching.
     naive, which calls the driver for each request, is recommended only if nothing else fits.
     """
     from allocbench.inputs.question import allocator_specs, read
     from allocbench.questions import recommend
+    from allocbench.questions.best import stages
 
     weights = _weights(weigh)
-    if budget:
-        tuner()
     specs = allocator_specs(ALL, device)
     question = read([workload], specs, device, model=model, outputs=[json], pin=pin)
     tell_notes(question.notes)
     (name, trace), device = question.only, question.device
-    with progress_bar(recommend.stages(device, None, orders, budget)) as begin:
+    with progress_bar(stages(budget)) as begin:
         study = recommend.study(
             trace,
             device,
@@ -142,25 +140,20 @@ def _print(title: str, study: Study, cards: str) -> None:
 
 
 def _table(title: str, study: Study) -> Table:
-    numbers = (
-        "min capacity",
-        "host time\nunder allocbench\nrun, per event",
-        "device time\nper event",
-    )
+    numbers = ("min capacity", "device time per event")
     table = plain_table(title, "allocator", *numbers, "smallest card", "", right=numbers)
     for column in table.columns[len(numbers) + 1 :]:
         column.no_wrap = True
-    for row in records(study.rows[study.rows["candidate"]]):
+    for row in records(study.rows):
         failed = ""
         if row["failures"]:
             failed = f"{row['failures']:,} failed"
         elif row["failed_orders"]:
             failed = f"fails in {row['failed_orders']} of {study.orders} orders"
-        least, host = row["min_capacity"], row["seconds_per_event_cold"]
+        least = row["min_capacity"]
         table.add_row(
             Text(row["allocator"], overflow="fold"),
             units.NOT_AVAILABLE if least is None else units.size(least),
-            units.NOT_AVAILABLE if host is None else units.seconds(host),
             estimate.text if (estimate := per_event(row)) else units.NOT_AVAILABLE,
             row["card"] or "",
             failed,

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +18,7 @@ from allocbench.inputs import DEVICE
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.questions import BUDGET
 from allocbench.questions.switching import how, with_conf
 from allocbench.reports.advice.coverage import needs
 from allocbench.reports.advice.recommending import consequence
@@ -28,6 +28,7 @@ from allocbench.reports.rows.results import records
 if TYPE_CHECKING:
     import pandas as pd
 
+    from allocbench.questions.best import Best
     from allocbench.questions.tune import Tuned
     from allocbench.replays.runner import Runner
 
@@ -37,7 +38,6 @@ EXAMPLES = (
     "allocbench tune serve-chat --per-phase --budget 60",
     "allocbench tune --device null:l4 --steps 10 -- python train.py",
 )
-_BUDGET = 200
 
 
 def run(
@@ -50,8 +50,7 @@ def run(
     model: options.Model = None,
     budget: Annotated[
         int, typer.Option(metavar="N", min=1, help="Approximate number of settings to try.")
-    ] = _BUDGET,
-    seed: options.Seed = 0,
+    ] = BUDGET,
     per_phase: Annotated[
         bool,
         typer.Option(
@@ -73,10 +72,12 @@ def run(
     """Search the settings of an allocator for the smallest device that is enough, then for time.
 
     The command shows the settings that no other setting beats in both memory and time, and the
-    lines that make a program use the best one. Settings whose smallest devices differ by at most
-    1 % count as equal; of those, the fastest is the best, then the one with the fewest options.
-    Device time on a simulated device is an estimate. Host time is measured but not part of the
-    search. After Ctrl-C, the best settings so far are shown.
+    lines that make a program use them. The best setting of caching is that of `recommend`: it keeps
+    the default if that fits with 5 % of the device to spare. Of the settings that need the least,
+    those whose smallest devices differ by at most 1 % count as equal; the fastest of those is
+    named, then the one with the fewest options. Device time on a simulated device is an estimate.
+    Host time is measured but not part of the search. After Ctrl-C, what needs the least so far is
+    shown.
 
     With --per-phase, the best of these settings are combined, one for each phase of the program,
     with or without empty_cache() before it. Each combination is replayed with the calls that change
@@ -84,9 +85,9 @@ def run(
     """
     from allocbench.commands.tune_by_phase import tune_by_phase
     from allocbench.inputs.question import read
+    from allocbench.questions import best, tune
     from allocbench.replays.runner import Runner
 
-    tuning = tuner()
     if phases is not None and not per_phase:
         raise UsageError("--phases needs --per-phase")
     question = read(
@@ -96,43 +97,44 @@ def run(
     (name, trace), device = question.only, question.device
     run = Runner(trace, device, name)
     if per_phase:
-        tune_by_phase(run, allocator, phases, budget=budget, seed=seed, json=json)
+        tune_by_phase(run, allocator, phases, budget=budget, json=json)
         return
     with progress_bar(budget) as begin:
-        tuned = tuning.tune(
-            trace, allocator, device, budget=budget, seed=seed, begin=begin, runner=run
-        )
-        trials = tuning.frame(tuned, run)
+        tuned = tune.tune(trace, allocator, device, budget=budget, begin=begin, runner=run)
+        found = best.of_settings(tuned, run, label(device))
+        trials = tune.frame(tuned, run, best.to_use(tuned, found))
     with records_written(trials, json):
         if json != STDOUT:
-            _print(f"{name} through {allocator} on {label(device)}", trials, tuned, run)
+            _print(f"{name} through {allocator} on {label(device)}", trials, tuned, found, run)
 
 
-def tuner() -> ModuleType:
-    """The module `questions.tune`; raises UsageError if its packages are not installed."""
-    try:
-        from allocbench.questions import tune
-    except ModuleNotFoundError as error:
-        raise UsageError(str(error)) from error
-    return tune
+def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, run: Runner) -> None:
+    out = console()
+    stopped = ", interrupted" if tuned.interrupted else ""
+    if found is not None:
+        out.print(Text(found.advice.lines[0]))
+        if found.setting is not None and not found.keeps_setting:
+            _print_how(found.setting, run)
+    if found is None or (tuned.least and with_conf(tuned.least.spec) != found.setting):
+        out.print(Text(_least(trials, tuned, run)))
+        if tuned.least is not None and tuned.helps:
+            _print_how(tuned.least.spec, run)
+        if doubt := _doubt(tuned):
+            out.print(Text(doubt))
+    out.print()
+    out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", trials))
+    out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
 
 
-def _print(title: str, trials: pd.DataFrame, tuned: Tuned, run: Runner) -> None:
+def _print_how(spec: str, run: Runner) -> None:
+    """Print how a program uses a setting, and what to check first."""
     from allocbench.questions.hazards import caveats
     from allocbench.replays.recorded_settings import in_force
 
     out = console()
-    stopped = ", interrupted" if tuned.interrupted else ""
-    out.print(Text(_verdict(trials, tuned, run)))
-    if tuned.best is not None and tuned.helps:
-        out.print(Text(how(in_force(tuned.best.spec, run.trace, version=False))), soft_wrap=True)
-        for line in caveats(tuned.best.spec, run.trace):
-            out.print(Text(f"check first: {line}"))
-    if doubt := _doubt(tuned):
-        out.print(Text(doubt))
-    out.print()
-    out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", trials))
-    out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
+    out.print(Text(how(in_force(spec, run.trace, version=False))), soft_wrap=True)
+    for line in caveats(spec, run.trace):
+        out.print(Text(f"check first: {line}"))
 
 
 def _table(title: str, trials: pd.DataFrame) -> Table:
@@ -141,10 +143,11 @@ def _table(title: str, trials: pd.DataFrame) -> Table:
     numbers = ("min capacity", "device time per event (estimate)", *host_time)
     table = plain_table(title, *numbers, "settings", right=numbers)
     rows = records(trials)
-    for row in [row for row in rows if row["best"] or row["pareto"] or row["default"]]:
+    shown = ("best", "least", "pareto", "default")
+    for row in [row for row in rows if any(row[flag] for flag in shown)]:
         settings = options_of(row["allocator"])
         host, least = row["seconds_per_event_cold"], row["min_capacity"]
-        notes = [note for note in ("best", "default") if row[note]]
+        notes = [note for note in ("best", "least", "default") if row[note]]
         if row["failures"]:
             notes.append(f"{row['failures']:,} requests fail")
         table.add_row(
@@ -159,47 +162,47 @@ def _table(title: str, trials: pd.DataFrame) -> Table:
     return table
 
 
-def _verdict(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
-    best, default = tuned.best, tuned.default
+def _least(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
+    """The setting that needs the least, or that none saves more than the default."""
+    least, default = tuned.least, tuned.default
     where = label(run.device)
-    if best is None:
+    if least is None:
         enough = [trial.capacity for trial in tuned.trials if trial.capacity is not None]
-        least = (
+        capacity = (
             f"; the smallest capacity that any of them needs is {units.size(min(enough))}"
             if enough
             else ""
         )
         return (
-            f"Every setting that was tried fails requests on {where}{least}."
+            f"Every setting that was tried fails requests on {where}{capacity}."
             f" By default {default.failures:,} requests fail."
         )
-    row = next(row for row in records(trials) if row["best"])
-    need = row["min_capacity"]
     bound = run.trace.coverage.bound
+    if not tuned.helps:
+        return f"No setting saves more than 1%. The default {needs(default.capacity or 0, bound)}."
+    row = next(row for row in records(trials) if row["least"])
+    need = row["min_capacity"]
     fits = consequence(need, need <= run.capacity, run.capacity, where, None, bound)
     fits = f" and {fits}" if fits else ""
     card = f" Smallest card: {row['card']}." if row["card"] else ""
-    if not tuned.helps:
-        words = f"It {needs(need, bound)}{fits}.{card}"
-        return f"Keep the default. {words} No setting saves more than 1%."
-    with_best = f"With the best settings, the program {needs(need, bound)}"
+    with_least = f"With the settings that need the least, the program {needs(need, bound)}"
     if default.capacity is None:
-        return f"{with_best}{fits}.{card} By default, no device is enough. To use them:"
+        return f"{with_least}{fits}.{card} By default, no device is enough. To use them:"
     less = units.percent(1 - need / default.capacity)
     before = f", {less} less than by default ({units.size(default.capacity)})"
     fails = "" if default.serves else f" By default, {default.failures:,} requests fail here."
-    return f"{with_best}{before}{',' if fits else ''}{fits}.{card}{fails} To use them:"
+    return f"{with_least}{before}{',' if fits else ''}{fits}.{card}{fails} To use them:"
 
 
 def _doubt(tuned: Tuned) -> str:
-    """What other costs of device calls would change about the best settings, or nothing."""
+    """What other costs of device calls would change about what needs the least, or nothing."""
     from allocbench.questions.search import SAME_TIME
 
-    if tuned.best is None or not tuned.rivals:
+    if tuned.least is None or not tuned.rivals:
         return ""
     rival = tuned.rivals[0]
     name = options_of(with_conf(rival.spec)) or "the default"
-    when = condition(rival.running * SAME_TIME, tuned.best.running)
+    when = condition(rival.running * SAME_TIME, tuned.least.running)
     return (
         f"Device time is an estimate: {name} makes the program over 5% quicker than this"
         f" {when or 'with other costs of device calls within their assumed ranges'}."

@@ -34,7 +34,6 @@ def tune_by_phase(
     phases: str | None,
     *,
     budget: int,
-    seed: int,
     json: str | None,
 ) -> None:
     """Search settings for each phase, print them, and write them to `json`, if it is given.
@@ -49,7 +48,6 @@ def tune_by_phase(
             run.device,
             where,
             budget=budget,
-            seed=seed,
             begin=begin,
             runner=run,
         )
@@ -114,7 +112,7 @@ def _table(title: str, table: pd.DataFrame) -> Table:
 
 def _verdict(found: PerPhase, run: Runner) -> str:
     where = label(run.device)
-    single, default, plan = found.single.best, found.single.default, found.best
+    single, default, plan = found.single.least, found.single.default, found.best
     if plan is None and single is None:
         return (
             f"Every setting that was tried fails requests on {where}."
@@ -174,9 +172,9 @@ def _lines(found: PerPhase, run: Runner) -> Iterator[str]:
             yield f"before {step}event {change.event:,}, where {names[change.event]} begins:"
             yield from _indented(per_phase.calls(change))
         specs = {choice.spec for choice in found.best.plan}
-    elif found.single.best is not None and found.single.helps:
-        yield how(in_force(found.single.best.spec, run.trace, version=False))
-        specs = {found.single.best.spec}
+    elif found.single.least is not None and found.single.helps:
+        yield how(in_force(found.single.least.spec, run.trace, version=False))
+        specs = {found.single.least.spec}
     else:
         return
     for line in dict.fromkeys(line for spec in sorted(specs) for line in caveats(spec, run.trace)):

@@ -4,4 +4,4 @@
 ORDERS = 3
 """Perturbed traces from which the confidence of a recommendation is computed."""
 BUDGET = 60
-"""Settings of caching that a recommendation tries."""
+"""Settings of an allocator that are tried: every change of one, and combinations."""

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Literal
 
 from allocbench import allocators
 from allocbench.base.cards import find, label
 from allocbench.base.text import one_line
 from allocbench.programs.program import ProgramWorkload
-from allocbench.questions import BUDGET, growth, vary
+from allocbench.questions import growth, vary
+from allocbench.questions.best import Best, best
 from allocbench.questions.explain import kind_of, leak_of_failure
 from allocbench.questions.failure import Failure, first_failure
 from allocbench.questions.growth import RepeatedGrowth, growing_reserve, leak_of
 from allocbench.questions.hazards import breaks, caveats, reserve_in_words
 from allocbench.questions.holding import by_kind, holders
-from allocbench.questions.recommend import EXPANDABLE, Study, study
-from allocbench.questions.switching import conf, how
+from allocbench.questions.switching import conf, how, with_conf
+from allocbench.questions.tune import EXPANDABLE
 from allocbench.questions.vary import Probe, Variation
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Runner, fresh
@@ -189,14 +189,14 @@ class _Case:
                 return self._made("grows", sentences.grows(self.device, False, told))
             slow = (told,)
         if told := reserve_in_words(run, self.allocator):
-            remedies = self._settings(self._study(), steady=True) if self.tries else ()
+            remedies = self._settings(self._best(), steady=True) if self.tries else ()
             return self._made("grows", sentences.grows(self.device, False, told), remedies)
         if not _shown(trace, capacity):
             told = sentences.part_fits(self.device, need, self.smallest)
             return self._made("unknown", told)
         remedies = ()
         if capacity - need < ROOM * capacity and not self.smallest and self.tries:
-            remedies = self._settings(self._study())
+            remedies = self._settings(self._best())
         told = sentences.fits(self.device, need, trace.coverage.bound, capacity, self.smallest)
         return self._made("fits", told, remedies, more=slow)
 
@@ -216,10 +216,12 @@ class _Case:
                 told = sentences.grows(self.device, True, growth.sentence(leak))
                 return self._made("grows", told, event=failure.event - 1)
             told = sentences.too_big(self.device, failure.load, bound, run.capacity, fails)
-            return self._made("too_big", told, self._cards(EXPANDABLE), failure.event - 1)
-        found = self._study()
+            return self._made(
+                "too_big", told, self._cards(with_conf(EXPANDABLE)), failure.event - 1
+            )
+        found = self._best()
         settings = self._settings(found)
-        remedies = settings + self._cards(settings[0].change if settings else EXPANDABLE)
+        remedies = settings + self._cards(settings[0].change if settings else with_conf(EXPANDABLE))
         if not settings:
             remedies += self._allocators(found)
         verdict: Verdict = "fits_with_setting" if settings else "fragmented"
@@ -236,19 +238,12 @@ class _Case:
             return leak
         return leak if (self.need or 0) - leak.bytes <= self.run.capacity else None
 
-    def _study(self) -> Study:
+    def _best(self) -> Best:
         """What `recommend` finds."""
         self.begin("settings and allocators")
-        return study(
-            self.trace,
-            self.run.device,
-            workload=self.run.workload,
-            budget=BUDGET if find_spec("optuna") else 0,
-            label=self.device,
-            runner=self.run,
-        )
+        return best(self.run, label=self.device)
 
-    def _settings(self, found: Study, steady: bool = False) -> tuple[Remedy, ...]:
+    def _settings(self, found: Best, steady: bool = False) -> tuple[Remedy, ...]:
         """The setting that `recommend` finds best. steady: only if its reserve does not grow."""
         chosen = found.advice.setting
         if chosen is None or kind(chosen) != "setting":
@@ -283,7 +278,7 @@ class _Case:
             return ()
         return (self._remedy("card", card, spec),)
 
-    def _allocators(self, found: Study) -> tuple[Remedy, ...]:
+    def _allocators(self, found: Best) -> tuple[Remedy, ...]:
         """The allocator that `recommend` finds best."""
         chosen = found.advice.allocator
         if chosen is None or kind(chosen) not in LOSSES:

@@ -7,9 +7,8 @@ The calls are replayed as PyTorch executes them: `Change` in allocators/replays.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
@@ -17,9 +16,10 @@ import pandas as pd
 from allocbench import allocators
 from allocbench.allocators import Change, SpecError, spec
 from allocbench.errors import UsageError, errors_naming
+from allocbench.questions import BUDGET
 from allocbench.questions import tune as tuning
 from allocbench.questions.hazards import breaks
-from allocbench.questions.search import Search, Trial, best
+from allocbench.questions.search import Search, Trial, Values, best
 from allocbench.questions.switching import conf, with_conf
 from allocbench.replays.recorded_settings import in_force, rules_of
 from allocbench.replays.runner import Row, Runner, fresh
@@ -27,9 +27,6 @@ from allocbench.workloads import ALLOC, FREE, Trace
 from allocbench.workloads.pytorch_settings import split_conf
 from allocbench.workloads.trace import MARK
 from allocbench.workloads.vocabulary import CAPTURE_BEGIN, CAPTURE_END
-
-if TYPE_CHECKING:
-    import optuna
 
 WARM_UP_SHARE = 0.25
 """Share of the steps within which a step has to repeat for the warm-up to end there."""
@@ -254,8 +251,7 @@ def tune(
     device: str,
     phases: Sequence[Phase],
     *,
-    budget: int = tuning.BUDGET,
-    seed: int = 0,
+    budget: int = BUDGET,
     begin: Callable[[str], None] = lambda what: None,
     runner: Runner | None = None,
 ) -> PerPhase:
@@ -271,12 +267,10 @@ def tune(
     """
     require_caching(allocator)
     runner = runner or Runner(trace, device)
-    single = tuning.tune(
-        trace, allocator, device, budget=budget, seed=seed, begin=begin, runner=runner
-    )
+    single = tuning.tune(trace, allocator, device, budget=budget, begin=begin, runner=runner)
     search = _PhaseSearch(runner, phases, _candidates(single), budget, begin)
     try:
-        interrupted = single.interrupted or search.run(seed)
+        interrupted = single.interrupted or search.run()
     except KeyboardInterrupt:  # before the first plan was tried; the single settings are kept
         interrupted = True
     trials = tuple(trial for trial in search.trials.values() if isinstance(trial, PhasedTrial))
@@ -368,8 +362,8 @@ def frame(found: PerPhase, runner: Runner) -> pd.DataFrame:
 def arrangements(found: PerPhase) -> dict[str, PhasedTrial]:
     """The trials of DEFAULT, SINGLE and BY_PHASE; one that is the same as another is left out."""
     shown: dict[str, Trial | None] = {DEFAULT: found.single.default}
-    if found.single.best != found.single.default:
-        shown[SINGLE] = found.single.best
+    if found.single.least != found.single.default:
+        shown[SINGLE] = found.single.least
     if found.helps:
         shown[BY_PHASE] = found.best
     return {
@@ -390,12 +384,12 @@ def arrangements(found: PerPhase) -> dict[str, PhasedTrial]:
 def _chosen(found: PerPhase) -> Trial:
     if found.helps and found.best is not None:
         return found.best
-    return found.single.best or found.single.default
+    return found.single.least or found.single.default
 
 
 def _candidates(single: tuning.Tuned) -> list[str]:
     """The specs to try in each phase: best first, the default always."""
-    members = [single.best or single.default, single.default, *single.front]
+    members = [single.least or single.default, single.default, *single.front]
     others = sorted(
         single.trials, key=lambda trial: (not trial.serves, trial.capacity or 0, trial.settings)
     )
@@ -439,7 +433,8 @@ class _PhaseSearch(Search):
         self._runners: dict[str, Runner] = {}
         self._chosen = {name: tuple(candidates) for name in self._names("settings")}
         self._emptied = dict.fromkeys(self._names("empty_cache")[1:], ("no", "yes"))
-        super().__init__([self._text((Choice(candidates[0]),) * len(phases))], budget, begin)
+        plain = self._text((Choice(candidates[0]),) * len(phases))
+        super().__init__(self._chosen | self._emptied, [plain], budget, begin)
 
     def _names(self, what: str) -> list[str]:
         return [f"{phase.name} {what}" for phase in self._phases]
@@ -465,19 +460,8 @@ class _PhaseSearch(Search):
     def _broken(self, choice: Choice) -> str | None:
         return breaks(choice.spec, self._runner.trace)
 
-    def first(self) -> list[dict[str, str]]:
-        """The best single setting with each border emptied, then with another in one phase."""
-        plain = {name: tried[0] for name, tried in (self._chosen | self._emptied).items()}
-        emptied = [{**plain, name: "yes"} for name in self._emptied]
-        others = [{**plain, name: value} for value in self._candidates[1:] for name in self._chosen]
-        return [plain, *emptied, *others]
-
-    def suggested(self, trial: optuna.Trial) -> str:
-        """The plan that Optuna suggests."""
-        values: Mapping[str, str] = {
-            name: str(trial.suggest_categorical(name, tried))
-            for name, tried in (self._chosen | self._emptied).items()
-        }
+    def text(self, values: Values) -> str:
+        """The plan with these choices."""
         emptied = [False, *(values[name] == "yes" for name in self._emptied)]
         return self._text(
             tuple(

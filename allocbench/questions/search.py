@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A search for the least capacity, then the least device time (Optuna), whatever is varied."""
+"""A search for the least capacity, then the least device time, whatever is varied."""
 
 from __future__ import annotations
 
-import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import chain
+from types import MappingProxyType
+from typing import TypeAlias
 
 from allocbench.allocators import SpecError, spec
-from allocbench.base.extra import needs_extra
 from allocbench.replays.runner import Row
 from allocbench.reports.advice.choosing import PROGRAM_SECONDS
 from allocbench.reports.rows.assumptions import Estimate, per_event
 
-with needs_extra("tune"):
-    import optuna
-    from optuna.samplers import TPESampler
+Values: TypeAlias = Mapping[str, str]
+"""Parameter -> value."""
 
 SAME = 1.01
 """Capacities within this factor count as equal: such a difference does not matter."""
@@ -32,7 +32,8 @@ class Trial:
     capacity: bytes on which it completes: the smallest if the search is sure of it, otherwise
     within 0.5 % of one that is too small; None if no device is enough. device_seconds: per event,
     estimated on a simulated device. failures: requests that failed on the device. estimate: the
-    device seconds with the costs that they assume; without it, they are exact.
+    device seconds with the costs that they assume; without it, they are exact. failed_orders:
+    number of other orders of the steps in which a request fails.
     """
 
     spec: str
@@ -40,11 +41,12 @@ class Trial:
     device_seconds: float
     failures: int
     estimate: Estimate | None = field(default=None, compare=False, kw_only=True)
+    failed_orders: int = field(default=0, kw_only=True)
 
     @property
     def serves(self) -> bool:
-        """Whether it completes the trace on the device."""
-        return not self.failures and self.capacity is not None
+        """Whether it completes the trace on the device, in every order."""
+        return not self.failures and not self.failed_orders and self.capacity is not None
 
     @property
     def settings(self) -> int:
@@ -60,12 +62,6 @@ class Trial:
     def running(self) -> Estimate:
         """Seconds per event with an assumed PROGRAM_SECONDS of the program's own work."""
         return Estimate(PROGRAM_SECONDS) + self.time
-
-    def dominates(self, other: Trial) -> bool:
-        """Whether it is at least as good in capacity and time, and better in one."""
-        mine = self.capacity or 0, self.device_seconds
-        theirs = other.capacity or 0, other.device_seconds
-        return mine != theirs and all(a <= b for a, b in zip(mine, theirs, strict=True))
 
 
 def best(trials: Iterable[Trial]) -> Trial | None:
@@ -104,12 +100,12 @@ def front(trials: Iterable[Trial]) -> list[Trial]:
 
     Least capacity first.
     """
-    served = sorted((trial for trial in trials if trial.serves), key=lambda trial: trial.settings)
-    kept: dict[tuple[int, float], Trial] = {}
-    for trial in served:
-        if not any(other.dominates(trial) for other in served):
-            kept.setdefault((trial.capacity or 0, trial.device_seconds), trial)
-    return sorted(kept.values(), key=lambda trial: trial.capacity or 0)
+    served = (trial for trial in trials if trial.serves)
+    kept: list[Trial] = []
+    for trial in sorted(served, key=lambda one: (one.capacity, one.device_seconds, one.settings)):
+        if not kept or trial.device_seconds < kept[-1].device_seconds:
+            kept.append(trial)
+    return kept
 
 
 def helps(trial: Trial, other: Trial) -> bool:
@@ -120,25 +116,29 @@ def helps(trial: Trial, other: Trial) -> bool:
 
 
 class Search(ABC):
-    """The trials so far, by their text, and the objective that makes more of them.
+    """The trials so far, by their text, and the search that makes more of them.
 
-    sure: the texts whose capacity is exact. A subclass says what a text stands for.
+    parameters: the values of each parameter, the one to begin with first. sure: the texts whose
+    capacity is exact. A subclass says what a text stands for.
     """
 
-    def __init__(self, always: Iterable[str], budget: int, begin: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        parameters: Mapping[str, tuple[str, ...]],
+        always: Iterable[str],
+        budget: int,
+        begin: Callable[[str], None],
+    ) -> None:
         """`always`: texts that are tried first, and whose capacities are found exactly."""
         self.trials: dict[str, Trial] = {}
         self.sure: set[str] = set()
+        self._parameters = parameters
         self._always, self._budget, self._begin = tuple(always), budget, begin
-        self._idle = 0
+        self._values: dict[str, Values] = {}  # of the texts that were tried or refused
 
     @abstractmethod
-    def first(self) -> list[dict[str, str]]:
-        """The values of all parameters of the first trials."""
-
-    @abstractmethod
-    def suggested(self, trial: optuna.Trial) -> str:
-        """The text for the values that Optuna suggests; raises SpecError."""
+    def text(self, values: Values) -> str:
+        """What stands for these values of all parameters."""
 
     @abstractmethod
     def counted(self, text: str) -> Row:
@@ -157,23 +157,22 @@ class Search(ABC):
         seconds, failures = counted["device_seconds_per_event"], counted["failures"]
         return Trial(text, capacity, seconds, failures, estimate=per_event(counted))
 
-    def run(self, seed: int) -> bool:
+    def run(self) -> bool:
         """Search until the budget is used, and settle; whether KeyboardInterrupt ended it early.
 
-        A tree of Parzen estimators for both goals at once (Bergstra et al., NeurIPS 2011;
-        multi-objective after Ozaki et al., GECCO 2020; Optuna's TPESampler). An interrupt before
-        the first trial is raised.
+        A local search for both goals at once (Paquete, Chiarandini and Stuetzle, Pareto local
+        optimum sets, 2004): every change of one value first, then changes of the trials on the
+        Pareto front, beginning with the values that needed the least alone. An interrupt before the
+        first trial is raised.
         """
-        study = _study(seed)
-        for values in self.first():
-            study.enqueue_trial(values)
         interrupted = False
         try:
             for text in self._always:
                 self.measure(text)
-            study.optimize(
-                self._objective, n_trials=20 * self._budget, callbacks=[self._stop_when_done]
-            )
+            for values in chain(self._singles(), self._neighbors()):
+                if len(self.trials) >= self._budget:
+                    break
+                self._try(values)
         except KeyboardInterrupt:
             if not self.trials:
                 raise
@@ -187,7 +186,6 @@ class Search(ABC):
             counted = self.counted(text)
             if text not in self.trials:
                 self._begin(text)
-                self._idle = 0
             self.trials[text] = self.made(text, self.capacity(text, exactly=exactly), counted)
             if exactly:
                 self.sure.add(text)
@@ -209,26 +207,51 @@ class Search(ABC):
             if len(self.sure) == tried:
                 return
 
-    def _objective(self, trial: optuna.Trial) -> tuple[float, float]:
-        """Bytes of capacity and device seconds of what Optuna suggests."""
-        self._idle += 1
-        try:
-            measured = self.measure(self.suggested(trial))
-        except SpecError as error:
-            raise optuna.TrialPruned(str(error)) from error
-        if not measured.serves or measured.capacity is None:
-            raise optuna.TrialPruned(f"{measured.failures} requests failed")
-        return measured.capacity, measured.device_seconds
+    @property
+    def _plain(self) -> Values:
+        return MappingProxyType({name: tried[0] for name, tried in self._parameters.items()})
 
-    def _stop_when_done(self, study: optuna.Study, _: Any) -> None:
-        """End when the budget is used, or when nothing new has been found for a long time."""
-        if len(self.trials) >= self._budget or self._idle > self._budget:
-            study.stop()
+    def _singles(self) -> Iterator[Values]:
+        """The values to begin with, then every change of one; those of flags come first."""
+        yield self._plain
+        flags = sorted(self._parameters, key=lambda name: len(self._parameters[name]) != 2)
+        for name in flags:
+            for value in self._parameters[name][1:]:
+                yield {**self._plain, name: value}
 
+    def _neighbors(self) -> Iterator[Values]:
+        """Changes of one value of the trials on the front, until there are none to try.
 
-def _study(seed: int) -> optuna.Study:
-    optuna.logging.set_verbosity(optuna.logging.ERROR)  # a warning has the interrupt's traceback
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = TPESampler(seed=seed, multivariate=True, n_startup_trials=20)
-    return optuna.create_study(directions=["minimize", "minimize"], sampler=sampler)
+        The best value of each parameter comes first, then the second best; each is given to the
+        front as it is then, the least capacity first.
+        """
+        order = {name: self._ordered(name) for name in self._parameters}
+        while True:
+            members = [trial.spec for trial in front(self.trials.values())]
+            changes = (
+                {**self._values[member], name: values[rank]}
+                for rank in range(max(map(len, order.values()), default=0))
+                for member in members
+                if member in self._values
+                for name, values in order.items()
+                if rank < len(values)
+            )
+            untried = (values for values in changes if self.text(values) not in self._values)
+            if (values := next(untried, None)) is None:
+                return
+            yield values
+
+    def _ordered(self, name: str) -> list[str]:
+        """The values of a parameter, those that need the least alone first."""
+
+        def alone(value: str) -> float:
+            trial = self.trials.get(self.text({**self._plain, name: value}))
+            return trial.capacity if trial and trial.serves and trial.capacity else float("inf")
+
+        return sorted(self._parameters[name], key=alone)
+
+    def _try(self, values: Values) -> None:
+        text = self.text(values)
+        self._values[text] = values
+        with suppress(SpecError):  # these values cannot be used, or not together
+            self.measure(text)

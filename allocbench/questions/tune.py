@@ -1,30 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of an allocator that suit a trace: the least capacity, then the least time (Optuna).
+"""The settings of an allocator that suit a trace: the least capacity, then the least time.
 
 The capacities are those that `fit` finds: both use `questions.runner`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pandas as pd
 
 from allocbench.allocators import SpecError, spec
-from allocbench.questions import search_space
+from allocbench.questions import BUDGET, ORDERS, search_space
 from allocbench.questions.hazards import breaks
-from allocbench.questions.search import Search, Trial, best, front, helps, rivals
+from allocbench.questions.search import Search, Trial, Values, best, front, helps, rivals
 from allocbench.questions.switching import how, with_conf
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Row, Runner
 from allocbench.workloads import Trace
 
-if TYPE_CHECKING:
-    import optuna
-
-BUDGET = 200
 EXPANDABLE = "caching:expandable_segments=true"
 COLUMNS = (
     "allocator",
@@ -41,6 +36,7 @@ COLUMNS = (
     "failures",
     "default",
     "best",
+    "least",
     "pareto",
     "how",
 )
@@ -51,7 +47,7 @@ class Tuned:
     """The result of a search.
 
     default: the initial settings. trials: all trials, each spec once, the default first. sure:
-    specs whose capacity is exact; the best is one of them. interrupted: whether the search was
+    specs whose capacity is exact; the least is one of them. interrupted: whether the search was
     stopped before its budget was used.
     """
 
@@ -66,22 +62,22 @@ class Tuned:
         return front(trial for trial in self.trials if trial.spec in self.sure)
 
     @property
-    def best(self) -> Trial | None:
-        """The trial to use; the default if it is as good; None if all failed requests."""
-        best_trial = best(trial for trial in self.trials if trial.spec in self.sure)
-        return self.default if best_trial and not helps(best_trial, self.default) else best_trial
+    def least(self) -> Trial | None:
+        """The trial that needs the least; the default if it is as good; None if all failed."""
+        found = best(trial for trial in self.trials if trial.spec in self.sure)
+        return self.default if found and not helps(found, self.default) else found
 
     @property
     def rivals(self) -> list[Trial]:
         """The trials that could be used instead with other costs of device calls; see `rivals`."""
-        if self.best is None or not self.helps:
+        if self.least is None or not self.helps:
             return []
-        return rivals((trial for trial in self.trials if trial.spec in self.sure), self.best)
+        return rivals((trial for trial in self.trials if trial.spec in self.sure), self.least)
 
     @property
     def helps(self) -> bool:
-        """Whether the best needs over 1 % less than the default, or completes where that fails."""
-        return self.best is not None and self.best != self.default
+        """Whether the least is over 1 % less than the default, or completes where that fails."""
+        return self.least is not None and self.least != self.default
 
 
 def tune(
@@ -90,6 +86,7 @@ def tune(
     device: str,
     *,
     budget: int = BUDGET,
+    orders: int = ORDERS,
     seed: int = 0,
     begin: Callable[[str], None] = lambda what: None,
     runner: Runner | None = None,
@@ -98,37 +95,43 @@ def tune(
 
     The default, for `caching` expandable segments, and every single change of a setting come first,
     as far as the budget allows; the rest of the budget is for combinations, as `Search.run` finds
-    them. The search itself asks for capacities within 0.5 %; those
-    of the default and of the best are then found exactly, and the best is tried without each of its
-    settings. Both goals are counted, not timed, so that equal seeds give equal results. Settings
+    them. The search itself asks for capacities within 0.5 %; those of the default, of the Pareto
+    front and of the least are then found exactly, and the least is tried without each of its
+    settings. Both goals are counted, not timed, so that the result is always the same. Settings
     that cannot be created or were tried before do not count towards the budget. KeyboardInterrupt
     ends the search and keeps what was found.
 
-    begin: called with the spec of each trial. runner: of this trace and device, if one exists.
-    Raises SpecError if `allocator` is invalid or has wrappers.
+    orders: number of traces with the steps in another order, from `seed` on, that a setting has to
+    complete as well. begin: called with the spec of each trial. runner: of this trace and device,
+    if one exists. Raises SpecError if `allocator` is invalid or has wrappers.
     """
-    search = _SettingsSearch(runner or Runner(trace, device), allocator, budget, begin)
-    interrupted = search.run(seed)
+    run = runner or Runner(trace, device)
+    others = run.other_orders(orders, seed)
+    search = _SettingsSearch(run, others, allocator, budget, begin)
+    interrupted = search.run()
     trials = list(search.trials.values())
     return Tuned(trials[0], trials, frozenset(search.sure), interrupted)
 
 
-def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
+def frame(tuned: Tuned, runner: Runner, best: str | None) -> pd.DataFrame:
     """The trials as rows: the best first, then the Pareto front, then by capacity.
+
+    best: the spec to use, as `with_conf` writes it, or None.
 
     Bytes of min_capacity, null for trials whose capacity was not found exactly, and of
     peak_reserved; card: the smallest common one; device_seconds of the whole trace and per event
     (estimated on a simulated device), host seconds_per_event_cold, measured here only for the front
     and the default, and null for `caching`, because PyTorch's own allocator, which has these
-    settings, takes other times; failures; default, best, pareto: flags; how: how to use it.
+    settings, takes other times; failures; default, best, least (see `Tuned.least`), pareto: flags;
+    how: how to use it.
     """
-    chosen = tuned.best or tuned.default
-    members = {trial.spec for trial in (*tuned.front, tuned.default, chosen)}
+    least = tuned.least or tuned.default
+    members = {trial.spec for trial in (*tuned.front, tuned.default, least)}
     own = spec.parse(tuned.default.spec).layers[-1].name != "caching"
     rows = []
     for trial in tuned.trials:
         counted, sure = runner.counted(trial.spec), trial.spec in tuned.sure
-        shown = trial.spec in members and trial.serves
+        shown = trial.serves and (trial.spec in members or with_conf(trial.spec) == best)
         rows.append(
             {
                 "allocator": with_conf(trial.spec),
@@ -146,7 +149,8 @@ def frame(tuned: Tuned, runner: Runner) -> pd.DataFrame:
                 else None,
                 "failures": trial.failures,
                 "default": trial == tuned.default,
-                "best": trial == tuned.best,
+                "best": with_conf(trial.spec) == best,
+                "least": trial == tuned.least,
                 "pareto": trial in tuned.front,
                 "how": how(in_force(trial.spec, runner.trace, version=False)),
                 "order": trial.capacity,
@@ -165,41 +169,34 @@ class _SettingsSearch(Search):
     """The settings of one allocator; a text is its spec."""
 
     def __init__(
-        self, runner: Runner, allocator: str, budget: int, begin: Callable[[str], None]
+        self,
+        runner: Runner,
+        orders: Sequence[Runner],
+        allocator: str,
+        budget: int,
+        begin: Callable[[str], None],
     ) -> None:
         parsed = spec.parse(allocator)
         if parsed.inner:
             raise SpecError(f"'{allocator}': only a strategy without wrappers can be tuned")
-        self._runner, self._default = runner, allocator
+        self._runner, self._orders, self._default = runner, orders, allocator
         self._name, self._given = parsed.name, parsed.options
-        self._values = {
+        settings = {
             name: tried
             for name, tried in search_space.values(parsed.name).items()
             if name not in parsed.options
         }
         always = [allocator]
-        if "expandable_segments" in self._values:
+        if "expandable_segments" in settings:
             expandable = {**parsed.options, "expandable_segments": "true"}
             text = search_space.written(parsed.name, expandable)
             if not breaks(text, runner.trace):
                 always.append(text)
-        super().__init__(always, budget, begin)
+        super().__init__(settings, always, budget, begin)
 
-    def first(self) -> list[dict[str, str]]:
-        """The default, then the specs that differ from it in one setting; flags first."""
-        plain = dict.fromkeys(self._values, search_space.DEFAULT)
-        changes = [(name, value) for name, tried in self._values.items() for value in tried[1:]]
-        flags = {name for name, tried in self._values.items() if len(tried) == 2}
-        changes.sort(key=lambda change: change[0] not in flags)
-        return [plain, *({**plain, name: value} for name, value in changes)]
-
-    def suggested(self, trial: optuna.Trial) -> str:
-        """The spec with the settings that Optuna suggests."""
-        settings = {
-            name: str(trial.suggest_categorical(name, tried))
-            for name, tried in self._values.items()
-        }
-        return search_space.written(self._name, {**self._given, **settings})
+    def text(self, values: Values) -> str:
+        """The spec with these settings."""
+        return search_space.written(self._name, {**self._given, **values})
 
     def counted(self, text: str) -> Row:
         """The counts of a replay on the device."""
@@ -212,6 +209,12 @@ class _SettingsSearch(Search):
         find = self._runner.min_capacity if exactly else self._runner.rough_capacity
         return find(text)
 
+    def made(self, text: str, capacity: int | None, counted: Row) -> Trial:
+        """The trial of a spec, which also has to complete the trace in other orders."""
+        trial = super().made(text, capacity, counted)
+        failed = 0 if trial.failures else sum(not one.completes(text) for one in self._orders)
+        return replace(trial, failed_orders=failed)
+
     def shorter(self, trial: Trial) -> list[str]:
         """The specs without one of the settings that the search added."""
         settings = spec.parse(trial.spec).options
@@ -219,6 +222,6 @@ class _SettingsSearch(Search):
             search_space.written(
                 self._name, {key: value for key, value in settings.items() if key != name}
             )
-            for name in self._values
+            for name in self._parameters
             if name in settings
         ]

@@ -1,134 +1,149 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `recommend` advises for every bundled workload on six cards, and what it misses.
+"""What `best` advises for every bundled workload near its limit, and what it misses.
 
-`python -m benchmarks.workshop.verdicts` prints the table of docs/verdicts.md. Each piece of advice
-is compared with the result of trying everything: every strategy, and every single setting of
-PyTorch's allocator with the combinations that `tune` adds.
+`python -m benchmarks.workshop.verdicts` writes the table of docs/verdicts.md. The devices have
+LOWEST to HIGHEST of what the default needs, in steps of STEP. Each piece of advice is compared with
+everything that was tried for the workload on any of these devices: every strategy, every single
+setting of PyTorch's allocator, and the combinations that `tune` adds with a larger budget.
 
-Regret in bytes: how much more the advice uses of the room that should stay free
-(`reports.choosing.ROOM`) than another choice. Memory saved beyond that room has no value.
-Regret in time: how much longer an event takes than with the fastest choice that leaves as much
-room. `naive` counts as a choice only if nothing else fits.
+Choices that fail when the steps come in another order are left out, as `best` leaves them out.
+
+Regret: how much more the advice uses of the room that should stay free (`reports.choosing.ROOM`)
+than another choice, as a share of the device. Memory saved beyond that room has no value. `naive`
+counts as a choice only if nothing else fits.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
 
 from allocbench.base import units
-from allocbench.base.cards import Card, find
-from allocbench.questions.recommend import EXPANDABLE, study
+from allocbench.questions import ORDERS
+from allocbench.questions.best import Best, best
 from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import tune
+from allocbench.replays.capacity import with_capacity
 from allocbench.replays.runner import Runner
-from allocbench.reports.advice.choosing import CLOSE, KEEP, ROOM, kind
+from allocbench.reports.advice.choosing import KEEP, ROOM, kind
 from allocbench.workloads import catalog
 
-CARDS = (
-    "RTX 3070 8GB",
-    "RTX 3060 12GB",
-    "RTX 4080 16GB",
-    "RTX 4090 24GB",
-    "A100 40GB",
-    "A100 80GB",
-)
-BUDGET = 45
-"""Settings of caching to try: every single one."""
+LOWEST, HIGHEST, STEP = 970, 1030, 5
+"""Thousandths of what the default needs."""
+AMPLE = "sim:80GiB"
+BUDGET = 200
+"""Settings of caching to try on AMPLE, in addition to those that `best` tries."""
+PAGE = Path(__file__).parents[2] / "docs" / "verdicts.md"
+BEGIN, END = "<!-- verdicts -->\n", "<!-- end of verdicts -->"
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One piece of advice. Bytes, and host and device seconds per event.
+    """The advice on one device.
 
-    chosen, need: the advice, None if nothing fits. fits: whether it completes on the card. default,
-    least: what the default needs, and what the choice with the smallest need does. regret: bytes;
-    regret_seconds: per event, device time alone, which is counted.
+    thousandths: the capacity, in those of what the default needs. chosen: None if nothing fits;
+    need: bytes, of the choice. fits: whether it completes on the device. least: bytes that the
+    choice with the smallest need takes. regret: share of the device; 1 if another choice fits where
+    none is advised.
     """
 
     workload: str
-    card: Card
+    thousandths: int
     chosen: str | None
     fits: bool
     need: int | None
-    default: int | None
     least: int | None
-    regret: int
-    regret_seconds: float
+    regret: float
 
 
-def verdicts(workload: str, budget: int = BUDGET) -> Iterator[Verdict]:
-    """The advice for a workload on each of CARDS. budget: settings to try, 0 for one alone."""
-    (largest,) = find(CARDS[-1])
+def verdicts(
+    workload: str,
+    thousandths: Sequence[int] = range(LOWEST, HIGHEST + 1, STEP),
+    budget: int = BUDGET,
+) -> Iterator[Verdict]:
+    """The advice for a workload on devices with these capacities.
+
+    budget: see BUDGET; 0 for no other settings.
+    """
     trace = catalog.load(workload)
-    runner = Runner(trace, largest.device, workload)
-    specs = [KEEP, EXPANDABLE, "naive", "bfc", "buddy", "expandable", "planned", "slab", "tlsf"]
-    everything = list(specs)
+    ample = Runner(trace, AMPLE, workload)
+    need = ample.min_capacity(KEEP)
+    if need is None:
+        raise ValueError(f"{workload}: no device is enough")
+    everything = {}
     if budget:
-        tuned = tune(trace, KEEP, largest.device, budget=budget, runner=runner)
-        everything += [with_conf(spec) for spec in sorted(tuned.sure)]
-        if tuned.best is not None and tuned.helps:
-            specs.append(with_conf(tuned.best.spec))
-    for name in CARDS:
-        (card,) = find(name)
-        yield _verdict(runner.on(card.device), card, list(dict.fromkeys(specs)), set(everything))
+        tuned = tune(trace, KEEP, AMPLE, budget=budget, runner=ample)
+        everything = {
+            with_conf(one.spec): one.capacity for one in tuned.trials if one.spec in tuned.sure
+        }
+    found = []
+    for share in thousandths:
+        run = ample.on(with_capacity(AMPLE, need * share // 1000))
+        found.append((share, run, best(run)))
+        rows = found[-1][2].rows
+        everything |= dict(zip(rows["allocator"], rows["min_capacity"], strict=True))
+    for share, run, advised in found:
+        yield _verdict(run, share, advised, everything)
 
 
-def _verdict(run: Runner, card: Card, specs: list[str], everything: set[str]) -> Verdict:
-    study_made = study(run.trace, card.device, specs=specs, orders=0, budget=0, runner=run)
-    chosen = study_made.advice.chosen
-    fitting = {spec for spec in everything if run.completes(spec)}
-    others = {spec for spec in fitting if kind(spec) != "uncached"} or fitting
-    needs = [need for spec in everything if (need := run.min_capacity(spec)) is not None]
-    regret, slower = 0, 0.0
-    if chosen is not None:
-        short = {spec: _short(run, spec) for spec in others | {chosen}}
-        regret = round(short[chosen] - min(short.values()))
-        near = [spec for spec in short if short[spec] <= short[chosen] + CLOSE * run.capacity]
-        slower = _seconds(run, chosen) - min(_seconds(run, spec) for spec in near)
+def _verdict(
+    run: Runner,
+    share: int,
+    found: Best,
+    everything: dict[str, int | None],
+) -> Verdict:
+    chosen = found.advice.chosen
+    fitting = [spec for spec in everything if run.completes(spec)]
+    orders = run.other_orders(ORDERS, 0)
+    sure = [spec for spec in fitting if all(order.completes(spec) for order in orders)]
+    fitting = sure if chosen in sure else fitting
+    fitting = [spec for spec in fitting if kind(spec) != "uncached"] or fitting
+    limit = (1 - ROOM) * run.capacity
+    short = {spec: max(0.0, (everything[spec] or 0) - limit) for spec in fitting}
+    regret = 0.0
+    if fitting:
+        regret = (short[chosen] - min(short.values())) / run.capacity if chosen else 1.0
     return Verdict(
         workload=run.workload,
-        card=card,
+        thousandths=share,
         chosen=chosen,
-        fits=chosen is not None and run.completes(chosen),
-        need=None if chosen is None else run.min_capacity(chosen),
-        default=run.min_capacity(KEEP),
-        least=min(needs, default=None),
-        regret=regret if chosen is not None else 0 if not fitting else card.free,
-        regret_seconds=slower,
+        fits=chosen in fitting,
+        need=everything[chosen] if chosen else None,
+        least=min(need for need in everything.values() if need is not None),
+        regret=regret,
     )
 
 
-def _short(run: Runner, spec: str) -> float:
-    """Bytes by which a spec leaves less than ROOM."""
-    return max(0.0, (run.min_capacity(spec) or 0) - (1 - ROOM) * run.capacity)
-
-
-def _seconds(run: Runner, spec: str) -> float:
-    return float(run.counted(spec)["device_seconds_per_event"])
-
-
-def _row(verdict: Verdict) -> str:
-    def size(number: int | None) -> str:
-        return units.NOT_AVAILABLE if number is None else units.size(number)
-
-    advice = "nothing fits" if verdict.chosen is None else f"`{verdict.chosen}`"
-    if verdict.chosen == KEEP:
-        advice = "keep the default"
-    regret = units.percent(verdict.regret / verdict.card.free) if verdict.chosen else ""
-    time = units.seconds(verdict.regret_seconds) if verdict.chosen else ""
-    cells = [verdict.workload, verdict.card.name, advice, size(verdict.need), size(verdict.default)]
-    return f"| {' | '.join([*cells, size(verdict.least), regret, time])} |"
+def rows(found: Sequence[Verdict]) -> Iterator[str]:
+    """The rows of the table in Markdown: neighbors with the same advice share one."""
+    for (workload, chosen), group in groupby(found, lambda one: (one.workload, one.chosen)):
+        same = list(group)
+        ends = dict.fromkeys(f"{one.thousandths / 1000:.3f}" for one in (same[0], same[-1]))
+        advice = "nothing fits" if chosen is None else f"`{chosen}`"
+        cells = [
+            workload,
+            " to ".join(ends),
+            "keep the default" if chosen == KEEP else advice,
+            "" if same[0].need is None else units.size(same[0].need),
+            "" if same[0].least is None else units.size(same[0].least),
+            f"{max(one.regret for one in same):.2%}",
+        ]
+        yield f"| {' | '.join(cells)} |"
 
 
 def main() -> None:
-    """Print the table in Markdown."""
-    headings = "workload", "card", "advice", "needs", "the default", "least", "regret", "in time"
-    print(f"| {' | '.join(headings)} |")
-    print("|---|---|---|--:|--:|--:|--:|--:|")
+    """Write the table into the page."""
+    headings = "workload", "capacity / need of the default", "advice", "needs", "least", "regret"
+    lines = [f"| {' | '.join(headings)} |", "|---|---|---|--:|--:|--:|"]
     for workload in catalog.captured():
-        for verdict in verdicts(workload):
-            print(_row(verdict), flush=True)
+        lines += rows(list(verdicts(workload)))
+        print(lines[-1], flush=True)
+    before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    table = "\n".join(lines)
+    PAGE.write_text(f"{before}{BEGIN}{table}\n{END}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":

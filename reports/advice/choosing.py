@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from allocbench.base.spec import SpecSyntaxError, parse
 from allocbench.reports.rows.assumptions import Estimate, condition, per_event
@@ -24,8 +24,10 @@ PROGRAM_SECONDS = 10e-6
 """Assumed seconds of a program's own work per event: about one kernel launch."""
 ROOM = 0.05
 """The share of a device that must stay free for a program to fit with room."""
-CLOSE = 0.01
+CLOSE = 0.005
 """Two needs that differ by less than this share of a device count as equal."""
+CLEAR = 0.01
+"""A need that is less by this share is worth a sentence."""
 
 
 @dataclass(frozen=True)
@@ -33,11 +35,11 @@ class Weights:
     """Costs in percent of a program's running time.
 
     memory: for each percent of the device that is needed. time: for each percent by which the
-    program takes longer, host and device time together, assuming PROGRAM_SECONDS of its own work
-    per event. Host times are those under `allocbench run`; they say nothing of PyTorch's settings,
-    which count as equally fast on the host. setting: for each setting in an environment variable.
-    plug_in: for a package and lines in the program. breaks: for features that no longer work:
-    tensors shared between processes with a plug-in, CUDA graphs without a cache.
+    program takes longer through device calls, assuming PROGRAM_SECONDS of its own work per event.
+    Host times are not used: they differ from run to run, and would change the choice. setting: for
+    each setting in an environment variable that the program does not have yet. plug_in: for a
+    package and lines in the program. breaks: for features that no longer work: tensors shared
+    between processes with a plug-in, CUDA graphs without a cache.
     """
 
     memory: float = 1.0
@@ -57,9 +59,9 @@ class Alternative:
 
     need: bytes of the smallest sufficient device, or else the bytes that it reserved; None if
     neither is known. bound: whether the program may need more than its trace. excess: bytes by
-    which it leaves less than ROOM. device_time: seconds per event, None where it failed. time: the
-    same with host time. price: its cost times the default's time for an event, which is linear in
-    the assumed costs of device calls; of two options, it is less where the cost is.
+    which it leaves less than ROOM. time: seconds of device calls per event, None where it failed.
+    price: its cost times the default's time for an event, which is linear in the assumed costs of
+    device calls; of two options, it is less where the cost is.
     """
 
     name: str
@@ -67,7 +69,6 @@ class Alternative:
     fits: bool
     need: int | None
     searched: bool
-    device_time: Estimate | None
     time: Estimate | None
     card: str | None
     excess: float
@@ -93,14 +94,13 @@ def kind(spec: str) -> Kind:
 class Baseline:
     """The values that all rows are compared with.
 
-    capacity: bytes, None if unknown; shares then refer to the largest peak. host: seconds per event
-    of `caching` under `allocbench run`, the same for all settings; 0 if not measured. by_default:
-    seconds per event of the default, 0 if it failed.
+    capacity: bytes, None if unknown; shares then refer to the largest peak. given: the spec that
+    the program has now, its default. by_default: seconds per event of the default, 0 if it failed.
     """
 
     capacity: int | None
     largest: int
-    host: float
+    given: str
     by_default: Estimate
     weights: Weights
     shaky: Collection[str]
@@ -110,18 +110,16 @@ class Baseline:
         rows: Sequence[dict[str, Any]],
         weights: Weights,
         shaky: Collection[str],
+        given: str,
     ) -> Baseline:
         """The values of these rows."""
         capacity = next((row["capacity"] for row in rows if row.get("capacity")), None)
         largest = max((row.get("peak_reserved") or 1 for row in rows), default=1)
-        default = next((row for row in rows if kind(row["allocator"]) == "default"), None)
-        of_pytorch = [row for row in rows if kind(row["allocator"]) == "setting"]
-        hosts = (_host(row) for row in [default, *of_pytorch] if row)
-        host = next(filter(None, hosts), 0.0)
+        default = next((row for row in rows if row["allocator"] == given), None)
         by_default = Estimate()
         if default and not default["failures"]:
-            by_default = Estimate(host) + _device_time(default)
-        return Baseline(capacity, largest, host, by_default, weights, shaky)
+            by_default = _device_time(default)
+        return Baseline(capacity, largest, given, by_default, weights, shaky)
 
     def option(self, row: dict[str, Any]) -> Alternative:
         """A row of the case as an option."""
@@ -131,10 +129,8 @@ class Baseline:
         lacks = bound and searched and self.capacity and row["min_capacity"] > self.capacity
         fits = not row["failures"] and not lacks
         need = row["min_capacity"] if searched else row.get("peak_reserved") if fits else None
-        which = kind(name)
-        host = self.host if which in ("default", "setting") else _host(row)
-        device_time = _device_time(row) if fits else None
-        time = Estimate(host) + device_time if device_time is not None else None
+        which = self._kind(name)
+        time = _device_time(row) if fits else None
         price = self._price(name, need or 0, time or Estimate())
         pace = Estimate(PROGRAM_SECONDS) + self.by_default
         return Alternative(
@@ -143,7 +139,6 @@ class Baseline:
             fits=fits,
             need=need,
             searched=searched,
-            device_time=device_time,
             time=time,
             card=row.get("card"),
             excess=self._excess(need or 0, name),
@@ -152,6 +147,13 @@ class Baseline:
             bound=bound,
         )
 
+    def _kind(self, name: str) -> Kind:
+        """How the program is switched to an allocator from the one that it has."""
+        if name == self.given:
+            return "default"
+        which = kind(name)
+        return "setting" if which == "default" else which
+
     def _excess(self, need: int, name: str) -> float:
         if self.capacity is None:
             return float(need)
@@ -159,7 +161,7 @@ class Baseline:
         return max(0.0, need - self.capacity + room, room if name in self.shaky else 0.0)
 
     def _price(self, name: str, need: int, time: Estimate) -> Estimate:
-        which = kind(name)
+        which = self._kind(name)
         switching = {
             "default": 0.0,
             "setting": self.weights.setting * (_settings(name) if which == "setting" else 0),
@@ -179,10 +181,6 @@ def _settings(name: str) -> int:
     return conf.count(":") + len(options.keys() - {"conf", "version"})
 
 
-def _host(row: dict[str, Any]) -> float:
-    return row.get("seconds_per_event_cold") or 0.0
-
-
 def _device_time(row: dict[str, Any]) -> Estimate:
     return per_event(row) or Estimate()
 
@@ -195,17 +193,27 @@ class Best:
     rival: Alternative | None = None
 
     @staticmethod
-    def of(options: Sequence[Alternative], capacity: int | None) -> Best:
-        """The default if it fits with room, else the cheapest of those with the most room."""
+    def of(
+        options: Sequence[Alternative],
+        capacity: int | None,
+        kinds: Collection[Kind] = get_args(Kind),
+    ) -> Best:
+        """The best of these kinds: the default if it fits with room, else the cheapest.
+
+        Only options that leave about the most room are considered: at most CLOSE of the device less
+        than any of `options`, of whatever kind; where no option of these kinds does, at most CLOSE
+        less than any of them. So the best of all kinds is also the best of its own kind. Options
+        that are uncached count only where no other fits.
+        """
         fitting = [option for option in options if option.fits]
-        if not fitting:
+        fitting = [option for option in fitting if option.kind != "uncached"] or fitting
+        those = [option for option in fitting if option.kind in kinds]
+        if not those:
             return Best()
-        for option in fitting:
+        for option in those:
             if option.kind == "default" and capacity and not option.excess:
                 return Best(option)
-        least = min(option.excess for option in fitting)
-        close = CLOSE * (capacity or least)
-        near = [option for option in fitting if option.excess <= least + close]
+        near = _near(those, fitting, capacity) or _near(those, those, capacity)
         near.sort(key=lambda option: (option.cost, option.need or 0, option.name))
         best = near[0]
         rivals = (option for option in near[1:] if option.price.may_be_less(best.price))
@@ -230,3 +238,11 @@ class Best:
             return ""
         when = self.when or "with other costs of device calls within their assumed ranges"
         return f" {self.rival.name} would be better {when}."
+
+
+def _near(
+    those: Sequence[Alternative], options: Sequence[Alternative], capacity: int | None
+) -> list[Alternative]:
+    """Those that leave at most CLOSE less room than any of `options`."""
+    least = min(option.excess for option in options)
+    return [one for one in those if one.excess <= least + CLOSE * (capacity or least)]

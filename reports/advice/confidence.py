@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,21 +35,20 @@ def confidence(
     advice: Advice,
     *,
     orders: int,
-    failed: Mapping[str, int],
     steps: int,
     kinds: int,
     coverage: str = "",
 ) -> Confidence:
     """How reliable the advice is, and why.
 
-    orders: number of traces tried with the steps in another order. failed: by spec, the number of
-    those on which a request failed. steps, kinds: of the trace; steps of the same kind request the
-    same sizes. coverage: what the trace lacks of its program, "" for a whole one.
+    rows: with failed_orders. orders: number of traces tried with the steps in another order. steps,
+    kinds: of the trace; steps of the same kind request the same sizes. coverage: what the trace
+    lacks of its program, "" for a whole one.
     """
     if advice.chosen is None:
         return Confidence("none", ())
     (row,) = [row for row in records(rows) if row["allocator"] == advice.chosen]
-    broken = failed[advice.chosen]
+    broken = row["failed_orders"] or 0
     doubts = int(bool(coverage))
     grounds = [f"{coverage[0].upper()}{coverage[1:]}."] if coverage else []
     need, capacity = row["min_capacity"], row["capacity"]

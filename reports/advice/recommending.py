@@ -1,22 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which setting and which allocator to use: the advice that every command and report gives.
 
-Pure functions over rows with the columns of `reports.results`. The question is whether the program
-fits. If the default fits with room, the advice is to keep it. Otherwise, allocators that do not fit
-are left out, then those that leave clearly less room than another, and the one with the lowest cost
-among the rest is advised. `naive`, which calls the driver for every request, is advised only if
-nothing else fits.
+Pure functions over rows with the columns of `reports.results`; `questions.best` makes the rows, the
+same for all commands. The question is whether the program fits. If the default fits with room, the
+advice is to keep it. Otherwise, allocators that do not fit are left out, then those that leave
+clearly less room than another, and the one with the lowest cost among the rest is advised. `naive`,
+which calls the driver for every request, is advised only if nothing else fits.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from allocbench.base import units
 from allocbench.reports.advice.choosing import (
-    CLOSE,
+    CLEAR,
     KEEP,
     WEIGHTS,
     Alternative,
@@ -24,7 +25,6 @@ from allocbench.reports.advice.choosing import (
     Best,
     Kind,
     Weights,
-    kind,
 )
 from allocbench.reports.advice.coverage import needs
 from allocbench.reports.rows.results import records
@@ -37,27 +37,27 @@ if TYPE_CHECKING:
 class Advice:
     """The advice, and the two lines that state it.
 
-    chosen: the spec, None if nothing fits. setting, allocator: the best of each kind that fits, or
-    None. costs: by spec, for all that fit. rival: the spec that would be chosen with other costs of
-    device calls within their assumed ranges, or None. when: with which costs, in words; empty if no
-    single cost decides. unfit: why nothing was chosen, in words.
+    chosen: the spec, None if nothing fits. setting: the best of PyTorch's own allocator, None if
+    none fits. allocator: that of the choice: KEEP for a setting, None if nothing fits. keeps:
+    whether the choice is to change nothing. costs: by spec, for all that fit. rival: the spec that
+    would be chosen with other costs of device calls within their assumed ranges, or None. when:
+    with which costs, in words; empty if no single cost decides. unfit: why nothing was chosen, in
+    words.
     """
 
     chosen: str | None
     setting: str | None
     allocator: str | None
     lines: tuple[str, str]
+    keeps: bool
     costs: dict[str, float]
     unfit: str = ""
     rival: str | None = None
     when: str = ""
 
-    @property
-    def keeps(self) -> bool:
-        """Whether the advice is to change nothing."""
-        return self.chosen is not None and kind(self.chosen) == "default"
 
-
+_SETTINGS: tuple[Kind, ...] = ("default", "setting")
+_OTHERS: tuple[Kind, ...] = ("plug-in", "uncached")
 LOSSES: dict[Kind, str] = {
     "plug-in": "a package and lines in the program; tensors cannot be shared with other processes",
     "uncached": "a driver call for each request; CUDA graphs cannot be captured",
@@ -69,47 +69,45 @@ def advise(
     rows: pd.DataFrame,
     *,
     device: str = "",
+    given: str = KEEP,
     shaky: Collection[str] = (),
     weights: Weights = WEIGHTS,
 ) -> Advice:
     """Choose among the rows of one workload on one device.
 
-    device: its name in the lines; default: as in the rows. shaky: specs that fail when the program
-    works in another order; they count as having no room.
+    device: its name in the lines; default: as in the rows. given: the spec that the program has
+    now. shaky: specs that fail when the program works in another order; they count as having no
+    room.
     """
     candidates = [row for row in records(rows) if row["candidate"] and row["failures"] is not None]
-    case = Baseline.of(candidates, weights, shaky)
+    case = Baseline.of(candidates, weights, shaky, given)
     options = [case.option(row) for row in candidates]
     default = next((option for option in options if option.kind == "default"), None)
     name = device or next((str(row["device"]) for row in candidates), "the device")
-    capacity = case.capacity
-
-    def best(*kinds: Kind) -> Best:
-        return Best.of([option for option in options if option.kind in kinds], capacity)
-
-    setting, plugged, uncached = best("default", "setting"), best("plug-in"), best("uncached")
-    chosen = best("default", "setting", "plug-in")
-    if chosen.option is None:
-        chosen = uncached
-    other = uncached if plugged.option is None and setting.option is None else plugged
+    best = partial(Best.of, options, case.capacity)
+    chosen, setting, other = best(), best(_SETTINGS), best(_OTHERS)
     load = max((int(row.get("max_load") or 0) for row in candidates), default=0)
-    unfit = "" if chosen.option else _unfit(load, capacity, name)
-    second = _line("allocator", other, default, options, capacity, name, unfit)
-    next_best = other.option
-    if next_best and next_best.need and chosen.option is default is not None:
-        second = (
-            f"Best allocator: keep the default. The next best, {next_best.name},"
-            f" {_need(next_best, default)}.{_time(next_best, default)}"
-        )
-    first = _line("setting", setting, default, options, capacity, name, unfit)
-    if default is not None and setting.option is default:
+    unfit = "" if chosen.option else _unfit(load, case.capacity, name)
+    own = chosen.option is not None and chosen.option.kind in _SETTINGS
+    write = partial(
+        _line,
+        default=default,
+        options=options,
+        capacity=case.capacity,
+        device=name,
+        unfit=unfit,
+        keep="keep the default" if own else "the default",
+    )
+    first = write("setting", setting)
+    if default is not None and chosen.option is default:
         first += _smallest_setting(options, default)
-    lines = first, second
+    second = _own(chosen, other, default) if own else write("allocator", other)
     return Advice(
         chosen.name,
         setting.name,
-        other.name,
-        lines,
+        KEEP if own else chosen.name,
+        (first, second),
+        chosen.option is not None and chosen.option is default,
         {option.name: option.cost for option in options if option.fits},
         unfit,
         chosen.rival.name if chosen.rival else None,
@@ -155,6 +153,7 @@ def _line(
     capacity: int | None,
     device: str,
     unfit: str,
+    keep: str,
 ) -> str:
     head, best = f"Best {what}: ", found.option
     if best is None:
@@ -174,17 +173,27 @@ def _line(
     words = _need(best, other)
     if fits:
         words += f"{',' if _against(best, other) else ''} and {fits}"
-    name = "keep the default" if keeps else best.name
+    name = keep if keeps else best.name
     time = "" if keeps else _time(best, other)
     unknown = "" if fits or best.card else " The capacity of the device is not known."
     return f"{head}{name}. It {words}.{unknown}{_card(best, other)}{time}{found.doubt}"
+
+
+def _own(chosen: Best, other: Best, default: Alternative | None) -> str:
+    """The second line where PyTorch's own allocator is used, and what comes next."""
+    keeps = chosen.option is default
+    words = f"Best allocator: keep {'the default' if keeps else 'that of PyTorch'}."
+    if other.option is None or not other.option.need:
+        return words
+    following, need = other.option, _need(other.option, default)
+    return f"{words} The next best, {following.name}, {need}.{_time(following, default)}"
 
 
 def _smallest_setting(options: Sequence[Alternative], default: Alternative) -> str:
     """The setting that needs the least, if that is clearly less than the default needs."""
     fitting = [one for one in options if one.kind == "setting" and one.fits and one.need]
     least = min(fitting, key=lambda one: one.need or 0, default=None)
-    if least is None or not default.need or (least.need or 0) > (1 - CLOSE) * default.need:
+    if least is None or not default.need or (least.need or 0) > (1 - CLEAR) * default.need:
         return ""
     return f" {least.name} {_need(least, default)}, but the default is enough."
 
@@ -197,7 +206,7 @@ def _unfit(load: int, capacity: int | None, device: str) -> str:
 
 
 def _none(what: str, options: Sequence[Alternative], words: str) -> str:
-    kinds = ("default", "setting") if what == "setting" else ("plug-in", "uncached")
+    kinds = _SETTINGS if what == "setting" else _OTHERS
     those = [option for option in options if option.kind in kinds]
     if not those:
         return "caching was not compared." if what == "setting" else "only caching was compared."
@@ -232,17 +241,12 @@ def _against(best: Alternative, default: Alternative | None) -> str:
 
 
 def _time(best: Alternative, default: Alternative | None) -> str:
-    """Of settings, the device time alone: PyTorch's host time is not known."""
-    if best.kind == "setting":
-        what, versus = "Device time", "the default"
-        time, by_default = best.device_time, default.device_time if default else None
-    else:
-        what, versus = "Host and device time under allocbench run", KEEP
-        time, by_default = best.time, default.time if default else None
-    if time is None:
+    """That of device calls: PyTorch's host time is not known."""
+    if best.time is None:
         return ""
-    compared = f" ({versus}: {by_default.text})" if by_default is not None else ""
-    return f" {what}: {time.text} per event{compared}."
+    by_default = default.time if default else None
+    compared = f" (the default: {by_default.text})" if by_default is not None else ""
+    return f" Device time: {best.time.text} per event{compared}."
 
 
 def _card(best: Alternative, default: Alternative | None) -> str:

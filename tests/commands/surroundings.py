@@ -131,7 +131,7 @@ def _first_line(reader: int) -> str:
 
 
 def _import_what_commands_use() -> None:
-    for name in ("pandas", "pyarrow.csv", "pyarrow.parquet", "optuna", "allocbench.api"):
+    for name in ("pandas", "pyarrow.csv", "pyarrow.parquet", "allocbench.api"):
         import_module(name)
     for command in COMMANDS:
         command.load()

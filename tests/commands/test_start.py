@@ -10,7 +10,7 @@ import pytest
 
 from allocbench.commands import COMMANDS
 
-HEAVY = {"numpy", "pandas", "pyarrow", "torch", "seaborn", "matplotlib", "optuna", "joblib"}
+HEAVY = {"numpy", "pandas", "pyarrow", "torch", "seaborn", "matplotlib", "joblib"}
 """Each takes longer to import than all other packages that help and version need."""
 RUN = """
 import sys

@@ -11,11 +11,12 @@ import pytest
 from allocbench.allocators import SpecError, make, make_device
 from allocbench.questions import tune
 from allocbench.questions.hazards import breaks, caveats, modelled
-from allocbench.questions.recommend import EXPANDABLE, study
-from allocbench.questions.switching import conf
+from allocbench.questions.recommend import study
+from allocbench.questions.switching import conf, with_conf
 from allocbench.workloads import Trace, catalog
 
 DEVICE = "sim:8GiB"
+EXPANDABLE = with_conf(tune.EXPANDABLE)
 
 
 @cache
@@ -47,14 +48,13 @@ def test_a_pool_with_an_allocator_works_from_2_11_on(torch: str, works: bool) ->
 
 
 def test_recommend_leaves_them_out_and_says_why() -> None:
-    specs = ["caching", EXPANDABLE]
-    free = study(gpt2(), DEVICE, specs=specs, orders=0, budget=0)
+    free = study(gpt2(), DEVICE, orders=0, budget=0)
     assert (free.advice.chosen, free.warnings) == (EXPANDABLE, ())
-    bound = study(gpt2("cuda_ipc"), DEVICE, specs=specs, orders=0, budget=0)
+    bound = study(gpt2("cuda_ipc"), DEVICE, orders=0, budget=0)
     assert bound.advice.chosen != EXPANDABLE
     assert EXPANDABLE not in set(bound.rows["allocator"])
     assert bound.warnings[0].startswith(f"not considered: {EXPANDABLE}: the program shares CUDA")
-    unknown = study(gpt2(told=False), DEVICE, specs=specs, orders=0, budget=0)
+    unknown = study(gpt2(told=False), DEVICE, orders=0, budget=0)
     assert "does not say whether the program uses CUDA IPC" in unknown.warnings[0]
 
 

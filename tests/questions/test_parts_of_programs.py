@@ -95,7 +95,7 @@ def check(part: Trace, truth: int) -> None:
     says = served(runner, PYTORCH, DEVICE)
     assert "at least" in says or need >= truth, says
     assert "no request fails" not in says
-    made = study(part, DEVICE, specs=[PYTORCH], orders=0, budget=0, runner=runner)
+    made = study(part, DEVICE, orders=0, budget=0, runner=runner)
     assert made.confidence.level != "high"
     assert "at least" in made.advice.lines[0] or need >= truth
     assert made.rows["coverage"].notna().all()

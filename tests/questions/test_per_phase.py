@@ -43,11 +43,11 @@ def divided() -> Trace:
 def test_settings_by_phase_save_what_no_single_setting_can() -> None:
     found = tune(divided(), "caching", DEVICE, PHASES, budget=60)
     assert found.helps
-    assert found.single.best is not None
+    assert found.single.least is not None
     assert found.best is not None
     # Segments of 12 MiB for the weights and of 20 MiB for the steps; one size wastes 6 or 10 MiB.
     assert found.best.capacity == 32 * MIB
-    assert found.single.best.capacity == 36 * MIB
+    assert found.single.least.capacity == 36 * MIB
     assert [choice.spec for choice in found.best.plan] == [
         "caching:large_segment_size_mb=12",
         "caching",
@@ -85,8 +85,8 @@ def test_one_setting_is_kept_where_it_is_as_good() -> None:
     assert set(table["arrangement"]) == {"default"}
 
 
-def test_equal_seeds_give_equal_plans() -> None:
-    one, other = (tune(divided(), "caching", DEVICE, PHASES, budget=30, seed=2) for _ in range(2))
+def test_the_plans_are_always_the_same() -> None:
+    one, other = (tune(divided(), "caching", DEVICE, PHASES, budget=30) for _ in range(2))
     assert one.trials == other.trials
 
 
@@ -105,7 +105,7 @@ def test_an_interrupt_keeps_what_was_found(of_plans: bool, after: int, kept: int
     assert found.interrupted
     assert len(found.trials) >= kept
     assert bool(found.trials) == bool(kept)
-    assert found.single.best is not None
+    assert found.single.least is not None
     assert "default" in set(frame(found, run)["arrangement"])
 
 

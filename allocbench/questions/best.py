@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The best setting and allocator for a trace on a device.
+
+Every command and report takes the answer from `best`, which decides what is tried; the rule that
+chooses is `reports.advice.recommending.advise`. Nothing is timed, so the answer is always the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import pandas as pd
+
+from allocbench import allocators
+from allocbench.questions import BUDGET, ORDERS
+from allocbench.questions.hazards import breaks
+from allocbench.questions.switching import with_conf
+from allocbench.questions.tune import EXPANDABLE, Tuned, tune
+from allocbench.replays.experiment import processors, results
+from allocbench.replays.runner import Row, Runner
+from allocbench.reports.advice.choosing import KEEP, ROOM, WEIGHTS, Weights
+from allocbench.reports.advice.recommending import Advice, advise
+
+COLUMNS = (
+    "workload",
+    "allocator",
+    "device",
+    "capacity",
+    "candidate",
+    "failures",
+    "max_load",
+    "min_capacity",
+    "card",
+    "context",
+    "peak_reserved",
+    "device_seconds",
+    "device_seconds_low",
+    "device_seconds_high",
+    "device_seconds_per_event",
+    "device_seconds_source",
+    "device_assumptions",
+    "failed_orders",
+    "coverage",
+)
+_KINDS = {"min_capacity": "Int64", "peak_reserved": "Int64", "failed_orders": "Int64"}
+_MOST_AT_ONCE = 4  # replays in threads: each needs memory in proportion to the trace
+
+
+@dataclass(frozen=True)
+class Best:
+    """What to use, and the results that the advice is based on.
+
+    rows: one for each candidate, in the order in which they were tried; columns of
+    `reports.results`, and failed_orders: number of traces with the steps in another order on which
+    a request failed, null if that was not tried. orders: number of such traces. excluded: by spec,
+    why the program rules it out. tuned: the search for settings, None where none was needed.
+    """
+
+    advice: Advice
+    rows: pd.DataFrame
+    orders: int
+    excluded: Mapping[str, str]
+    tuned: Tuned | None
+
+    @property
+    def setting(self) -> str | None:
+        """The best setting of PyTorch's own allocator, as a spec; None if none fits."""
+        return self.advice.setting
+
+    @property
+    def keeps_setting(self) -> bool:
+        """Whether the best setting is the one that the program has."""
+        return bool(self.setting == self.rows["allocator"].iloc[0])
+
+    @property
+    def need(self) -> int | None:
+        """Bytes of the smallest device that is enough for the best setting, if there is one."""
+        return self._number("min_capacity")
+
+    @property
+    def spare(self) -> int | None:
+        """Bytes of the device that the best setting does not need, if there is one."""
+        need, capacity = self.need, self._number("capacity")
+        return None if need is None or capacity is None else max(0, capacity - need)
+
+    @property
+    def reason(self) -> str:
+        """The sentences about the best setting, or why none fits."""
+        return self.advice.lines[0].partition(": ")[2]
+
+    @property
+    def tried(self) -> int:
+        """How many settings and allocators were tried."""
+        searched = {with_conf(trial.spec) for trial in self.tuned.trials} if self.tuned else set()
+        return len(searched | set(self.rows["allocator"]))
+
+    def _number(self, column: str) -> int | None:
+        numbers = self.rows.loc[self.rows["allocator"] == self.setting, column].dropna()
+        return int(numbers.iloc[0]) if len(numbers) else None
+
+
+def best(
+    runner: Runner,
+    *,
+    given: str = KEEP,
+    label: str = "",
+    weights: Weights = WEIGHTS,
+    orders: int = ORDERS,
+    budget: int = BUDGET,
+    seed: int = 0,
+    tuned: Tuned | None = None,
+    begin: Callable[[str], None] = lambda what: None,
+) -> Best:
+    """The best setting, allocator, and the better of the two.
+
+    Candidates are what the program has now, PyTorch's defaults, expandable segments and all
+    strategies that can work on the device. Where `given` does not fit with room, or fails when the
+    steps come in another order, settings of caching are searched as well, unless no allocator can
+    serve the load.
+
+    given: the spec that the program has now; "caching" has the settings that the trace was recorded
+    with. label: the name of the device in sentences. orders: number of traces with shuffled steps
+    to try, if there are others, from `seed` on. budget: number of settings of caching to try, 0 for
+    none. tuned: the result of that search, if it was made. begin: called with what is tried next,
+    about `stages` times. Raises SpecError.
+    """
+    trials = _Trials(runner, runner.other_orders(orders, seed))
+    begin(with_conf(given))
+    trials.add([given])
+    roomy = trials.leaves_room(given)
+    specs = [spec for spec in (KEEP, EXPANDABLE, *_strategies(runner.device)) if spec != given]
+    if not roomy and budget and runner.trace.max_load <= runner.capacity:
+        tuned = tuned or tune(
+            runner.trace,
+            KEEP,
+            runner.device,
+            budget=budget,
+            orders=orders,
+            seed=seed,
+            begin=begin,
+            runner=runner,
+        )
+        if tuned.interrupted:
+            raise KeyboardInterrupt
+        specs += [spec for spec in sorted(tuned.sure) if spec not in (given, *specs)]
+    excluded = {spec: reason for spec in specs if (reason := breaks(spec, runner.trace))}
+    begin("allocators")
+    trials.add([spec for spec in specs if spec not in excluded], shaken=not roomy)
+    rows = pd.DataFrame(trials.rows, columns=list(COLUMNS)).astype(_KINDS)
+    shaky = set(rows.loc[rows["failed_orders"].fillna(0) > 0, "allocator"])
+    advice = advise(rows, device=label, given=with_conf(given), shaky=shaky, weights=weights)
+    ruled_out = {with_conf(spec): reason for spec, reason in excluded.items()}
+    return Best(advice, rows, len(trials.orders), ruled_out, None if roomy else tuned)
+
+
+def stages(budget: int) -> int:
+    """How often `best` calls `begin` where it searches settings, about."""
+    return budget + 2
+
+
+def of_settings(tuned: Tuned, runner: Runner, label: str = "") -> Best | None:
+    """What `best` says of a search among all settings of caching; None for another search.
+
+    An interrupted search is another one.
+    """
+    if tuned.default.spec != KEEP or tuned.interrupted:
+        return None
+    return best(runner, label=label, tuned=tuned)
+
+
+def to_use(tuned: Tuned, found: Best | None) -> str | None:
+    """The spec to use after a search, None if none fits.
+
+    Without `found`, which is that of `of_settings`, it is what needs the least.
+    """
+    if found is not None:
+        return found.setting
+    return with_conf(tuned.least.spec) if tuned.least else None
+
+
+class _Trials:
+    """The rows of the candidates so far. orders: runners of the trace with its steps shuffled."""
+
+    def __init__(self, runner: Runner, orders: Sequence[Runner]) -> None:
+        self.rows: list[Row] = []
+        self.orders = orders
+        self._runner = runner
+        self._at_once = min(processors(), _MOST_AT_ONCE) if runner.simulated else 1
+
+    def add(self, specs: Sequence[str], *, shaken: bool = True) -> None:
+        """Run specs. shaken: whether to try the other orders of the steps, too."""
+        calls = [partial(self._row, spec, shaken) for spec in specs]
+        with results(calls, at_once=self._at_once) as finished:
+            self.rows += finished
+
+    def leaves_room(self, spec: str) -> bool:
+        """Whether a spec that was added fits with ROOM, in all orders."""
+        (row,) = [row for row in self.rows if row["allocator"] == with_conf(spec)]
+        need, capacity = row["min_capacity"], row["capacity"]
+        fits = not row["failures"] and not row["failed_orders"] and need is not None
+        return fits and need <= (1 - ROOM) * capacity
+
+    def _row(self, spec: str, shaken: bool, proceed: Callable[[], None]) -> Row:
+        proceed()
+        run = self._runner
+        row = run.counted(spec) | run.enough(spec)
+        failed = None
+        if shaken:
+            failed = sum(not order.completes(spec) for order in self.orders)
+        return row | {
+            "workload": run.workload,
+            "allocator": with_conf(spec),
+            "device": run.device,
+            "coverage": run.trace.coverage.sentence or None,
+            "failed_orders": failed,
+        }
+
+
+def _strategies(device: str) -> list[str]:
+    """The strategies that can work on a device and be recommended, without that of PyTorch."""
+    names = allocators.names(allocators.make_device(device))
+    return [name for name in names if name != KEEP and allocators.info(name).candidate]
