@@ -161,6 +161,9 @@ check-traces: $(VENV)/.test $(TRACES)/.done  ## re-create the bundled traces els
 docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
+verdicts: $(VENV)/.test  ## re-create the table of docs/verdicts.md
+	$(BIN)/python -m benchmarks.workshop.verdicts
+
 doc-pictures: $(VENV)/.demo  ## re-draw the pictures of the strategies' pages
 	$(BIN)/python -m docs.generate.pictures
 

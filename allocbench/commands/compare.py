@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from allocbench.base.cards import label
 from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import dashboard
+from allocbench.questions import BUDGET
 from allocbench.replays import PASSES
 from allocbench.reports.advice.choosing import KEEP
 
@@ -57,17 +59,20 @@ def run(
 ) -> None:
     """Replay workloads through allocators and compare memory, fragmentation and time.
 
-    The first lines name the best setting and the best of the compared allocators, as `recommend`
-    does. By default, all allocators of `list` are compared, and caching with expandable segments.
-    The table marks the best and the worst of the allocators that can be recommended; the others are
+    By default, all allocators of `list` are compared, and caching with expandable segments and with
+    the best setting. The first lines then name the best setting and the best allocator, which are
+    those of `recommend`; they are left out where --allocators chooses or --no-min-capacity. The
+    table marks the best and the worst of the allocators that can be recommended; the others are
     floors, shown for comparison. No table is printed if rows or the report go to standard output.
     On a terminal, a long comparison shows the results so far.
     """
     from allocbench.commands.comparison import show  # imported late: --help stays fast
     from allocbench.inputs.question import allocator_specs, check_largest_request, read
+    from allocbench.questions.best import best, stages
     from allocbench.questions.switching import with_conf
     from allocbench.questions.tune import EXPANDABLE
     from allocbench.replays.experiment import Effort, run_matrix
+    from allocbench.replays.runner import Runner
     from allocbench.reports.rows import bundle, results
 
     specs = allocator_specs(allocators)
@@ -79,16 +84,27 @@ def run(
     check_largest_request(question)
     tell_notes(question.notes)
     effort = Effort(time, min_capacity)
-    with dashboard(len(question.traces) * len(specs) * len(effort.stages)) as (begin, done):
+    advising = allocators == ALL and min_capacity
+    of_each = len(specs) * len(effort.stages) + (stages(BUDGET) if advising else 0)
+    with dashboard(len(question.traces) * of_each) as (begin, done):
+        found = {
+            name: best(
+                Runner(trace, question.device, name), label=label(question.device), begin=begin
+            )
+            for name, trace in question.traces.items()
+            if advising
+        }
         rows, details = run_matrix(
             question.traces,
             specs,
             question.device,
             effort,
             detailed=bool(html or bundled),
+            known={name: one.known for name, one in found.items()},
             stage=lambda workload, spec, stage: begin(f"{workload} {spec}: {stage}"),
             done=done,
         )
+    rows = [row | (found[row["workload"]].advice.columns if advising else {}) for row in rows]
     tell_notes(question.notes_on_failures(sum(row["failures"] or 0 for row in rows)))
     compared = bundle.Bundle(results.frame(rows), details)
     writers: dict[str, Write] = {}

@@ -14,6 +14,7 @@ from functools import partial
 import pandas as pd
 
 from allocbench import allocators
+from allocbench.base.spec import options_of
 from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.hazards import breaks
 from allocbench.questions.switching import with_conf
@@ -22,6 +23,7 @@ from allocbench.replays.experiment import processors, results
 from allocbench.replays.runner import Row, Runner
 from allocbench.reports.advice.choosing import KEEP, ROOM, WEIGHTS, Weights
 from allocbench.reports.advice.recommending import Advice, advise
+from allocbench.reports.rows.results import records
 
 COLUMNS = (
     "workload",
@@ -95,6 +97,23 @@ class Best:
         """How many settings and allocators were tried."""
         searched = {with_conf(trial.spec) for trial in self.tuned.trials} if self.tuned else set()
         return len(searched | set(self.rows["allocator"]))
+
+    @property
+    def known(self) -> dict[str, Row]:
+        """What `experiment.run` need not search again, by spec: of strategies and the best setting.
+
+        Those of the other settings that were tried are left out.
+        """
+        wanted = self.rows["allocator"].map(
+            lambda name: (
+                name == self.setting or not options_of(name) or name == with_conf(EXPANDABLE)
+            )
+        )
+        rows = self.rows[wanted]
+        return {
+            row["allocator"]: {name: row[name] for name in ("min_capacity", "card", "context")}
+            for row in records(rows)
+        }
 
     def _number(self, column: str) -> int | None:
         numbers = self.rows.loc[self.rows["allocator"] == self.setting, column].dropna()

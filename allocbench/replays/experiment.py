@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass
 from functools import cache, partial
 from pathlib import Path
 from threading import Event, Lock
+from types import MappingProxyType
 from typing import TypeVar
 
 import pandas as pd
@@ -46,6 +47,7 @@ from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import AnyTrace, Features, StreamedTrace, Trace, features
 
 _MOST_AT_ONCE = 4  # runs in threads: each needs memory in proportion to the trace
+NOTHING_KNOWN: Mapping[str, Mapping[str, Row]] = MappingProxyType({})
 _BEGINS = {None: None, True: "segments", False: "blocks"}
 
 
@@ -92,6 +94,7 @@ def run(
     placements: Callable[[Arrays], None] | None = None,
     trace_blocks: TraceBlocks | None = None,
     times: Times | None = None,
+    enough: Row | None = None,
     proceed: Callable[[], None] = lambda: None,
 ) -> tuple[Row, Details]:
     """Measure one allocator on one trace: the row, and what charts need beyond it.
@@ -104,7 +107,8 @@ def run(
         bytes, one element per alloc event; they are not kept.
     trace_blocks: of the trace, when the tables of `reports.details` are wanted; they come from a
         separate replay, which is skipped without it.
-    times: what `times_of` has found; measured here when None.
+    times: what `times_of` has found; measured here when None. enough: what `LargeRunner.enough` has
+        found; searched here when None.
     proceed: called between replays; what it raises ends the run.
 
     Each stage has its own device and allocator. Time: see `timing.time_passes`. Host seconds never
@@ -147,7 +151,7 @@ def run(
             details |= of_latency(trace_blocks, row, *times.calls)
     if effort.capacity:
         stage("min capacity")
-        row |= LargeRunner(trace, device, proceed=proceed).enough(allocator)
+        row |= enough or LargeRunner(trace, device, proceed=proceed).enough(allocator)
     return {name: row.get(name) for name in SCHEMA}, with_key(details, row)
 
 
@@ -184,12 +188,15 @@ def run_matrix(
     effort: Effort = Effort(),
     *,
     detailed: bool = False,
+    known: Mapping[str, Mapping[str, Row]] = NOTHING_KNOWN,
     stage: Callable[[str, str, str], None] = lambda workload, allocator, name: None,
     done: Callable[[Row], None] = lambda row: None,
 ) -> tuple[list[Row], Details]:
     """Run every workload through every allocator: the rows, and the tables of `reports.details`.
 
-    detailed: whether to make those tables; otherwise they are empty. stage: called with workload,
+    detailed: whether to make those tables; otherwise they are empty. known: by workload and spec,
+    columns that were found before: those of `LargeRunner.enough`. A spec in it that is not in
+    `specs` is also run with its workload. stage: called with workload,
     allocator and stage as each stage begins, from any thread, but one call at a time. done: called
     with each row, in order, as it is ready.
 
@@ -211,12 +218,14 @@ def run_matrix(
             stage(workload, spec, name)
 
     for workload, trace in workloads.items():
+        found = known.get(workload, {})
+        chosen = [*specs, *(spec for spec in found if spec not in specs)]
         described = features(trace)
         times: dict[str, Times] = {}
         if effort.passes:
             timing = partial(begin, workload, name="time")
-            times = times_of(trace, specs, device, effort.passes, timing)
-        trace_blocks = TraceBlocks.of(workload, trace, len(specs)) if detailed else None
+            times = times_of(trace, chosen, device, effort.passes, timing)
+        trace_blocks = TraceBlocks.of(workload, trace, len(chosen)) if detailed else None
         if trace_blocks:
             parts.append(trace_blocks.details())
         calls = [
@@ -231,8 +240,9 @@ def run_matrix(
                 stage=partial(begin, workload, spec),
                 trace_blocks=trace_blocks,
                 times=times.get(spec),
+                enough=found.get(spec),
             )
-            for spec in specs
+            for spec in chosen
         ]
         with results(calls, at_once=at_once) as finished:
             for row, details in finished:

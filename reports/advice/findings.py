@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pandas as pd
+
 from allocbench.base import cards, units
-from allocbench.reports.advice.choosing import kind
-from allocbench.reports.advice.recommending import Advice, advise
+from allocbench.reports.advice.choosing import KEEP
 from allocbench.reports.rows import ranking
 from allocbench.reports.rows.assumptions import condition
 from allocbench.reports.rows.ranking import FEWEST_PASSES, Case, best, ranked, tells_apart
@@ -43,25 +44,44 @@ def verdict(case: Case) -> tuple[Claim, ...]:
     return tuple(claim for claim in claims if claim is not None)
 
 
-def advice(case: Case) -> Advice:
-    """The best setting and the best of the compared allocators, with consequences."""
-    return advise(case.rows.reset_index(), device=cards.label(case.device))
+@dataclass(frozen=True)
+class Told:
+    """The advice that the rows of a case keep: specs, and sentences. Empty for rows without it."""
+
+    setting: str | None = None
+    allocator: str | None = None
+    lines: tuple[str, ...] = ()
+
+
+def advice(case: Case) -> Told:
+    """The best setting and the best allocator, as `questions.best` found them."""
+    row = case.rows.iloc[0]
+    setting, allocator = (
+        None if pd.isna(row[name]) else str(row[name])
+        for name in ("best_setting", "best_allocator")
+    )
+    lines = tuple(row[["setting_advice", "allocator_advice"]].dropna())
+    return Told(setting, allocator, lines)
 
 
 def answer(case: Case) -> list[tuple[str, ...]]:
-    """For the best setting and the best other allocator: its name, what it needs, and its card.
+    """For the best setting and the best allocator: its name, what it needs, and its card.
 
-    If none fits, one sentence instead.
+    One sentence instead if none fits, and for PyTorch's own allocator, which has the best setting.
     """
     found = advice(case)
     return [
-        _choice(case, name) if name else (line.partition(": ")[2],)
-        for name, line in zip((found.setting, found.allocator), found.lines, strict=True)
+        _choice(case, name) if name and name in case.rows.index else (line.partition(": ")[2],)
+        for name, line in zip(
+            (found.setting, None if found.allocator == KEEP else found.allocator),
+            found.lines,
+            strict=bool(found.lines),
+        )
     ]
 
 
 def _choice(case: Case, name: str) -> tuple[str, str, str]:
-    shown = "keep the default" if kind(name) == "default" else name
+    shown = "keep the default" if name == KEEP else name
     card = case.number(name, "card") if "card" in case.rows else None
     return shown, _value(case, name, "min_capacity"), str(card or "")
 

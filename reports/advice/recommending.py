@@ -55,6 +55,17 @@ class Advice:
     rival: str | None = None
     when: str = ""
 
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """The columns of `reports.results` with which rows keep it."""
+        return {
+            "recommended": self.chosen,
+            "best_setting": self.setting,
+            "best_allocator": self.allocator,
+            "setting_advice": self.lines[0],
+            "allocator_advice": self.lines[1],
+        }
+
 
 _SETTINGS: tuple[Kind, ...] = ("default", "setting")
 _OTHERS: tuple[Kind, ...] = ("plug-in", "uncached")

@@ -73,7 +73,7 @@ class Section:
 
     key: str
     case: Case
-    advice: tuple[str, str]
+    advice: Sequence[str]
     answer: Sequence[tuple[str, ...]]
     claims: tuple[Claim, ...]
     why: str

@@ -16,6 +16,7 @@ Group: TypeAlias = Literal[
     "time",
     "device",
     "failures",
+    "advice",
     "plan",
     "origin",
 ]
@@ -479,6 +480,16 @@ COLUMNS: tuple[Column, ...] = (
         "coverage",
         "What the trace lacks of its program; null if it has all of it. Otherwise, the program may"
         " need more than min_capacity.",
+    ),
+    *(
+        Column(name, "advice", "", name.replace("_", " "), f"{definition} The same in each row.")
+        for name, definition in (
+            ("recommended", "The better of the best setting and the best allocator."),
+            ("best_setting", "The best setting of PyTorch's own allocator; null if none fits."),
+            ("best_allocator", "The allocator to use: caching for a setting; null if none fits."),
+            ("setting_advice", "The sentence about the best setting."),
+            ("allocator_advice", "The sentence about the best allocator."),
+        )
     ),
     Column("planned_requests", "plan", "count", "planned requests", "Requests served by the plan."),
     Column(

@@ -185,8 +185,7 @@ def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) ->
         assert shown.count(f"\n{info.name} ") >= 3  # two workloads and their geometric mean
     assert "bfc (reference)" in shown
     assert "naive 7.11 GiB" in " ".join(shown.split())
-    assert shown.startswith("gpt2-train: Best setting: keep the default. It reserves 12.4 GiB")
-    assert "\ngpt2-train: Best allocator: " in shown
+    assert "Best setting" not in shown  # capacities were not searched
     monkeypatch.setenv("COLUMNS", "80")  # a narrow terminal has fewer columns, none of them cut
     assert "…" not in output(f"compare gpt2-train {QUICK}")
 

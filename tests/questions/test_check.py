@@ -86,6 +86,7 @@ def test_a_setting_that_helps_is_that_of_recommend() -> None:
     assert setting.need == run.min_capacity(setting.change)
     assert [one.kind for one in others] == ["card"]
     assert others[0].change == run.card("caching") == answer.card
+    assert advice.allocator == "caching"
 
 
 @pytest.mark.parametrize(

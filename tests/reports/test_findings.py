@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from allocbench.reports.advice import findings, held
+from allocbench.reports.advice.recommending import advise
 from allocbench.reports.rows.details import none
 from allocbench.reports.rows.ranking import cases
 from allocbench.reports.rows.results import frame
@@ -41,20 +42,28 @@ def test_the_verdict_falls_back_to_what_was_measured() -> None:
     )
 
 
-def test_the_two_lines_of_advice_come_first() -> None:
+def test_rows_keep_the_advice() -> None:
     rows = [
         sized("caching", 82, 50, failures=2, min_capacity=82 * GIB),
         sized("caching:conf=expandable_segments:True", 76, 50),
         sized("slab", 70, 50),
     ]
-    (case,) = cases(frame(rows))
-    setting, allocator = findings.advice(case).lines
-    assert setting == (
+    made = advise(frame(rows), device="the card")
+    assert made.lines[0] == (
         "Best setting: caching:conf=expandable_segments:True. It needs 76.0 GiB, 7.3% less than the"
-        " default (82.0 GiB), and fits sim:80GiB with 4.00 GiB to spare; the default does not fit."
+        " default (82.0 GiB), and fits the card with 4.00 GiB to spare; the default does not fit."
         " Smallest card: RTX 4070 12GB, as for the default. Device time: 2-10 us per event."
     )
-    assert allocator.startswith("Best allocator: slab. It needs 70.0 GiB, 14.6% less")
+    assert made.lines[1].startswith("Best allocator: keep that of PyTorch. The next best, slab,")
+    (case,) = cases(frame([one | made.columns for one in rows]))
+    kept = findings.advice(case)
+    assert (kept.setting, kept.allocator, kept.lines) == (made.setting, "caching", made.lines)
+    (setting, allocator) = findings.answer(case)
+    assert setting == (made.setting, "76.0 GiB", "RTX 4070 12GB")
+    assert allocator[0].startswith("keep that of PyTorch")
+    (bare,) = cases(frame(rows))
+    assert findings.advice(bare) == findings.Told()
+    assert findings.answer(bare) == []
 
 
 def test_a_lead_within_the_noise_is_no_lead() -> None:

@@ -22,7 +22,7 @@ from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import CLOSE, KEEP, ROOM, kind
 from allocbench.reports.rows.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog
-from benchmarks.workshop.verdicts import verdicts
+from benchmarks.workshop.verdicts import AMPLE, verdicts
 from tests.commands import folder, output
 from tests.traces import Event, make
 
@@ -121,6 +121,24 @@ NEAR = [
     for workload in ("vit-serve", "dlrm-train", "bert-serve", "resnet50-train")
     for share in (970, 980, 990, 995, 1000, 1005, 1010, 1030)
 ]
+
+
+@pytest.mark.parametrize(("workload", "share"), NEAR)
+def test_every_command_names_the_same_best(workload: str, share: int) -> None:
+    least = Runner(catalog.load(workload), AMPLE).min_capacity(KEEP)
+    assert least is not None
+    line = f"{workload} --device sim:{least * share // 1000} --json -"
+    ranked = json.loads(output(f"recommend {line}"))
+    compared = json.loads(output(f"compare {line} --time 0"))
+    tuned = json.loads(output(f"tune {line}"))
+    for column in ("recommended", "best_setting", "best_allocator"):
+        (told,) = {row[column] for row in ranked}
+        assert {row[column] for row in compared} == {told}
+    setting, chosen = ranked[0]["best_setting"], ranked[0]["recommended"]
+    assert [row["allocator"] for row in tuned if row["best"]] == [setting] * (setting is not None)
+    assert ranked[0]["allocator"] == chosen or chosen is None
+    assert ranked[0]["best_allocator"] == (KEEP if chosen == setting else chosen)
+    assert {row["allocator"] for row in compared} >= {chosen, setting} - {None}
 
 
 @pytest.mark.parametrize("workload", sorted({workload for workload, _ in NEAR}))
