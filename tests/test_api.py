@@ -41,9 +41,9 @@ def test_frames_equal_the_output_of_commands() -> None:
 
 def test_tune_recommend_and_sweep_are_frames_too() -> None:
     tuned = api.tune("gpt2-train", budget=15)
-    assert tuned.loc[0, ["allocator", "best"]].tolist() == ["caching", True]
-    (least,) = tuned.loc[tuned["least"], "how"]
-    assert least.startswith("export PYTORCH_CUDA_ALLOC_CONF=")
+    assert tuned["allocator"][tuned["best"]].tolist() == [tuned["allocator"].iloc[0]] == ["caching"]
+    (least,) = tuned[tuned["least"]].to_dict("records")
+    assert least["how"].startswith("export PYTORCH_CUDA_ALLOC_CONF=")
     ranked = api.recommend("gpt2-train", "sim:24GiB", orders=0, budget=0)
     assert ranked["cost"].iloc[1:].dropna().is_monotonic_increasing
     assert ranked.attrs["advice"].chosen in set(ranked["allocator"])

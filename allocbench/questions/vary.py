@@ -11,17 +11,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 
 from allocbench import allocators
 from allocbench.base import cards
 from allocbench.base.spec import Spec, SpecSyntaxError, parse, parse_numbers, parse_option
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload, load_all
-from allocbench.questions import BUDGET
+from allocbench.questions.best import best
 from allocbench.questions.hazards import breaks
-from allocbench.questions.recommend import EXPANDABLE, study
 from allocbench.questions.switching import conf, how
+from allocbench.questions.tune import EXPANDABLE
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import kind
 from allocbench.workloads import Trace
@@ -331,8 +330,7 @@ def with_setting(
 
 def best_setting(run: Runner) -> str | None:
     """The setting that `recommend` finds best, None if it is the default or nothing fits."""
-    budget = BUDGET if find_spec("optuna") else 0
-    chosen = study(run.trace, run.device, budget=budget, runner=run).advice.setting
+    chosen = best(run).setting
     return chosen if chosen and kind(chosen) == "setting" else None
 
 
