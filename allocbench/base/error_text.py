@@ -36,6 +36,10 @@ def exact(size: int) -> Amount:
     return Amount(size, size)
 
 
+HOST = "host memory"
+"""The device of a text that is not about a GPU."""
+
+
 @dataclass(frozen=True)
 class HeldBuffer:
     """What a text lists as holding memory. name: of the operator or value. line: of the program."""
@@ -70,7 +74,8 @@ class ErrorText:
 
     program: that printed it. message: whether the text has an error, not only a report of use.
     requested: by the request that failed; in PyTorch's own message, the segment for it, so that the
-    request may be as small as `least`. free: on the card, which the allocator could still get.
+    request may be as small as `least`. free: on the card, which the allocator could still get, or
+    with `limit_leaves` what a limit of the program leaves it.
     total: of the card. allowed: the most that the allocator may hold. process: in use by this
     process. allocated: to live blocks. unallocated: held by the allocator, but free. private: the
     same in private pools, which PyTorch counts as allocated. largest_free: the largest free block,
@@ -88,6 +93,7 @@ class ErrorText:
     requested: Amount | None = None
     least: int = 0
     free: Amount | None = None
+    limit_leaves: bool = False
     total: Amount | None = None
     allowed: Amount | None = None
     process: Amount | None = None

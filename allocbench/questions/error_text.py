@@ -19,7 +19,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from allocbench.base.error_text import Amount, DumpedBlock, ErrorText, HeldBuffer, exact
+from allocbench.base.error_text import HOST, Amount, DumpedBlock, ErrorText, HeldBuffer, exact
 from allocbench.replays.address_map import in_the_way
 from allocbench.reports.advice.error_text import (
     ENOUGH,
@@ -31,12 +31,11 @@ from allocbench.reports.advice.error_text import (
 )
 
 _LIKELY, _POSSIBLE = 4, 1.5
-_OF_HOST = "host memory"
 
 
 def on_card(error: ErrorText, size: int) -> ErrorText:
     """The error on a card with so many bytes, if the text does not say how many it has."""
-    if error.total is not None or error.device == _OF_HOST:
+    if error.total is not None or error.device == HOST:
         return error
     return replace(error, total=exact(size))
 
@@ -51,7 +50,7 @@ def verdict(error: ErrorText) -> ErrorVerdict:
         others = _positive(total - free - process)
     if process is not None and held is not None:
         outside = _positive(process - held)
-    elif total is not None and free is not None and held is not None and error.program != "BFC":
+    elif total is not None and free is not None and held is not None and not error.limit_leaves:
         together = _positive(total - free - held)
     return replace(_judged(error), others=others, outside=outside, together=together)
 
@@ -118,7 +117,7 @@ def _short(error: ErrorText, requested: Amount, free: Amount) -> ErrorVerdict:
 def _free(error: ErrorText) -> tuple[Amount | None, bool]:
     """What the allocator could still get, and whether a limit decides it."""
     free = error.free
-    if error.allowed and error.allocated and error.unallocated and error.program != "BFC":
+    if error.allowed and error.allocated and error.unallocated and not error.limit_leaves:
         left = (error.allowed - error.allocated - error.unallocated).at_least_0
         if free is None or left.high < free.low:
             return left, True

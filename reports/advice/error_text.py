@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from allocbench.base import units
-from allocbench.base.error_text import Amount, ErrorText, MemoryDump
+from allocbench.base.error_text import HOST, Amount, ErrorText, MemoryDump
 
 FULL: Final = "full"
 PIECES: Final = "pieces"
@@ -187,7 +187,7 @@ def _pieces(error: ErrorText, found: ErrorVerdict) -> str:
 
 def _enough(error: ErrorText, found: ErrorVerdict) -> str:
     asked, free = _asked(error), f"{_size(error.free)} {_free(error, found)}"
-    if error.program == "BFC":
+    if error.limit_leaves:
         return (
             f"Below its limit, certain: {free}, and {_lower(asked)} is less. The driver refused it:"
             " other processes or the CUDA context use the card."
@@ -195,13 +195,15 @@ def _enough(error: ErrorText, found: ErrorVerdict) -> str:
     return (
         f"The card had enough, certain: {free}, and {_lower(asked)} is less. Either another"
         " process gave memory back before the message was written, or the driver refused for"
-        " another reason: a limit of this process, a part of a GPU (MIG), or addresses."
+        " another reason: a limit of this process, a part of a GPU (MIG), the largest block that"
+        " the driver gives, or addresses."
     )
 
 
 def _asked(error: ErrorText) -> str:
     by = f" by {error.operator}" if error.operator else ""
-    return f"The request of {_size(error.requested)}{by}"
+    where = f" of {HOST}" if error.device == HOST else ""
+    return f"The request of {_size(error.requested)}{where}{by}"
 
 
 def _upper(sentence: str) -> str:
@@ -214,7 +216,7 @@ def _lower(sentence: str) -> str:
 
 def _sum(error: ErrorText) -> str:
     """The free bytes that are known, or what bounds them."""
-    free = "below its limit" if error.program == "BFC" else "on the card"
+    free = "below its limit" if error.limit_leaves else "on the card"
     parts = [
         f"{_size(amount)} {words}"
         for amount, words in (
@@ -233,7 +235,7 @@ def _sum(error: ErrorText) -> str:
 
 
 def _free(error: ErrorText, found: ErrorVerdict) -> str:
-    if found.limited or error.program == "BFC":
+    if found.limited or error.limit_leaves:
         return "the limit leaves"
     return "are free on the card"
 

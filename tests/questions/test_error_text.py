@@ -190,7 +190,24 @@ VLLM = (
 )
 OTHERS = {
     "MPS above its limit": (MPS.format("19.00 GiB"), FULL, True),
-    "MPS": (MPS.format("1.50 GiB"), UNKNOWN, False),
+    "MPS": (MPS.format("1.50 GiB"), SHORT, False),
+    "MPS, to the last digit": (MPS.format("0.13 GiB"), UNKNOWN, False),
+    "the host": (
+        "RuntimeError: [enforce fail at alloc_cpu.cpp:75] err == 0. DefaultCPUAllocator: can't allocate"
+        " memory: you tried to allocate 4294967296 bytes. Error code 12 (Cannot allocate memory)",
+        *(UNKNOWN, False),
+    ),
+    "without its first words": (
+        "Tried to allocate 20.00 MiB (GPU 0; 1.96 GiB total capacity; 1.94 GiB already allocated; 2.88"
+        " MiB free; 1.95 GiB reserved in total by PyTorch)",
+        *(UNKNOWN, False),
+    ),
+    "a block that is too large for the platform": (
+        "RuntimeError: Current platform can NOT allocate memory block with size larger than 4GB! Tried"
+        " to allocate 6.85 GiB (GPU  0; 15.56 GiB total capacity; 0 bytes already allocated; 0 bytes"
+        " reserved in total by PyTorch)",
+        *(UNKNOWN, False),
+    ),
     "the pool of the driver, full": (POOL_OF_DRIVER.format("300.00 MiB"), FULL, True),
     "the pool of the driver": (POOL_OF_DRIVER.format("110.50 MiB"), SHORT, False),
     "the driver": ("RuntimeError: CUDA error: out of memory", UNKNOWN, False),
@@ -199,6 +216,23 @@ OTHERS = {
         "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to"
         " allocate 4770354232 bytes.",
         *(UNKNOWN, False),
+    ),
+    "JAX of old": (
+        "RuntimeError: Resource exhausted: Failed to allocate request for 32.00MiB (33554432B) on device"
+        " ordinal 0",
+        *(UNKNOWN, False),
+    ),
+    "TPU without numbers": (
+        "RESOURCE_EXHAUSTED: Error loading program 'jit__f': Attempting to reserve 6.14G at the bottom"
+        " of memory. That was not possible.",
+        *(UNKNOWN, False),
+    ),
+    "the pool of the driver in JAX": (
+        "E0000 gpu_cudamallocasync_allocator.cc:361] gpu_async_1 cuMemAllocAsync failed to allocate"
+        " 1225195446464 bytes: CUDA_ERROR_OUT_OF_MEMORY: out of memory Reported by CUDA: Free"
+        " memory/Total memory: 22635544576/85095874560\nE0000 cc:366] Stats: Limit: 0\nInUse: "
+        " 61982909300\nMaxInUse: 61982909300\n",
+        *(FULL, True),
     ),
     "TPU": (
         "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm."
@@ -284,6 +318,11 @@ OTHERS = {
         "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 805,306,368 bytes (allocated so"
         " far: 536,870,912 bytes, limit set to: 1,073,741,824 bytes).",
         *(UNKNOWN, False),
+    ),
+    "CuPy of old": (
+        "cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 200000000000 bytes (total"
+        " 200000004096 bytes, limit set to 8000000000 bytes)",
+        *(FULL, True),
     ),
     "RMM": (
         "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:pool_memory_resource.hpp:257:"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from allocbench.base.error_text import ErrorText
+from allocbench.base.error_text import ErrorText, exact
 from allocbench.workloads.error_texts.amounts import Found, amount, compiled, each, messages
 
 
@@ -22,6 +22,22 @@ def cupy(text: str) -> Found:
         yield (
             match.start(),
             ErrorText("CuPy", requested=requested, allowed=limit, parts=parts),
+        )
+    old = (
+        r"out of memory to allocate (\d{1,19}) bytes \(total (\d{1,19}) bytes"
+        r"(?:, limit set to (\d{1,19}) bytes)?\)"
+    )
+    for match in each(old, text):  # the total is what it would be with the request
+        requested, total = exact(int(match[1])), exact(int(match[2]))
+        held = (total - requested).at_least_0
+        yield (
+            match.start(),
+            ErrorText(
+                "CuPy",
+                requested=requested,
+                allowed=exact(int(match[3])) if match[3] else None,
+                parts=[("held by the pool, with free blocks", held)],
+            ),
         )
 
 

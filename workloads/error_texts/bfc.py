@@ -44,6 +44,7 @@ def bfc(text: str) -> Found:
             requested=requested,
             device=match[1] or "",
             operator=operator[1] if operator else "",
+            limit_leaves=True,
         )
         if _NO_FAILURE.match(message, after):
             yield match.start(), replace(error, message=False)
@@ -116,6 +117,29 @@ def _segments(message: str) -> tuple[int, Sequence[DumpedSegment]]:
     ]
 
 
+_ASYNC = r"(\w+) cuMemAllocAsync failed to allocate (\d{1,19}) bytes"
+_FREE = re.compile(r"Free memory/Total memory: (\d{1,19})/(\d{1,19})(?=\D)")
+
+
+def pool_of_driver(text: str) -> Found:
+    """TensorFlow and JAX with the pool of the driver, TF_GPU_ALLOCATOR=cuda_malloc_async."""
+    for match, message in messages(_ASYNC, text):
+        reported = _FREE.search(message)
+        numbers = {name: int(value) for name, value in _STATISTIC.findall(message)}
+        free, total = (exact(int(n)) for n in reported.groups()) if reported else (None, None)
+        yield (
+            match.start(),
+            ErrorText(
+                "BFC",
+                requested=exact(int(match[2])),
+                free=free,
+                total=total,
+                allocated=exact(numbers["InUse"]) if "InUse" in numbers else None,
+                device=match[1],
+            ),
+        )
+
+
 _TYPES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "bool": 1, "complex64": 8} | {
     f"{sign}int{bits}": bits // 8 for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
@@ -143,7 +167,10 @@ def onnx(text: str) -> Found:
         free, requested = exact(int(match[1])), exact(int(match[2]))
         if requested.low <= free.high:  # its number is cut
             continue
-        yield match.start(), ErrorText("ONNX Runtime", requested=requested, free=free)
+        yield (
+            match.start(),
+            ErrorText("ONNX Runtime", requested=requested, free=free, limit_leaves=True),
+        )
     extended = list(
         each(r"bfc_arena\.cc:\d+ Extend\w*\] Extended allocation by (\d{1,19}) bytes", text)
     )

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from allocbench.base.error_text import Amount, ErrorText
+from allocbench.base.error_text import HOST, Amount, ErrorText, exact
 from allocbench.workloads.error_texts.amounts import (
     MIB,
     Found,
@@ -44,7 +44,7 @@ class _Clauses:
 def out_of_memory(text: str) -> Found:
     """OutOfMemoryError of CUDA, ROCm, XPU, Ascend and other devices."""
     rounded_up = _ROUNDED_UP.search(text) is not None
-    for match in each(r"out of memory\. Tried to allocate AMOUNT", text):
+    for match in each(r"Tried to allocate AMOUNT(?! on (?:private|shared) pool)", text):
         clauses = _Clauses(text, match.end())
         requested = amount(match[1], match[2])
         error = ErrorText(
@@ -54,6 +54,8 @@ def out_of_memory(text: str) -> Found:
             error = _in_brackets(replace(error, device=begin[1]), clauses)
         else:
             error = _in_sentences(error, clauses)
+        if not error.device and not text.endswith("out of memory. ", 0, match.start()):
+            continue
         hint = _HINT.search(text, clauses.at, clauses.at + _MOST_TO_HINT)
         yield match.start(), replace(error, hint=hint[1] if hint else "")
 
@@ -138,20 +140,28 @@ def mps(text: str) -> Found:
         r" max allowed: (?:AMOUNT|unlimited|other)\)\. Tried to allocate AMOUNT"
     )
     for match in each(pattern, text):
-        parts = [
-            ("held by PyTorch", amount(match[1], match[2])),
-            ("other allocations", amount(match[3], match[4])),
-        ]
+        held, other = amount(match[1], match[2]), amount(match[3], match[4])
+        allowed = amount(match[5], match[6]) if match[5] else None
         yield (
             match.start(),
             ErrorText(
                 "PyTorch",
                 requested=amount(match[7], match[8]),
-                allowed=amount(match[5], match[6]) if match[5] else None,
-                parts=parts,
+                free=None if allowed is None else (allowed - held - other).at_least_0,
+                limit_leaves=True,
+                allowed=allowed,
+                parts=[("held by PyTorch, with free blocks", held), ("other allocations", other)],
                 device="MPS",
             ),
         )
+
+
+def host(text: str) -> Found:
+    """PyTorch's allocator for the CPU."""
+    pattern = r"DefaultCPUAllocator: [^:]{1,60}: you tried to allocate (\d{1,19}) bytes"
+    for match in each(pattern, text):
+        requested = exact(int(match[1]))
+        yield match.start(), ErrorText("PyTorch", requested=requested, device=HOST)
 
 
 def pool_of_driver(text: str) -> Found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 
-from allocbench.base.error_text import Amount, ErrorText, exact
+from allocbench.base.error_text import HOST, Amount, ErrorText, exact
 from allocbench.workloads.error_texts.amounts import Found, amount, each, find, floor
 
 
@@ -57,7 +57,7 @@ def sglang(text: str) -> Found:
     if parts:
         yield 0, ErrorText("SGLang", message=False, parts=parts)
     for words in (
-        r"Not enough memory\. Please try to increase --mem-fraction-static",
+        r"Not enough memory\. Please try (?:to increase|increasing) --mem-fraction-static",
         r"out of memory\. Try to lower your batch size",
     ):
         for match in each(words, text):
@@ -117,5 +117,5 @@ def ollama(text: str) -> Found:
         needs, available = amount(match[1], match[2]), amount(match[3], match[4])
         yield (
             match.start(),
-            ErrorText("llama.cpp", needed=needs, available=available, device="host memory"),
+            ErrorText("llama.cpp", needed=needs, available=available, device=HOST),
         )

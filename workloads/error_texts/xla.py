@@ -23,7 +23,10 @@ def xla(text: str) -> Found:
     """Each error of XLA, with the buffers that it lists."""
     yield from _too_large(text)
     yield from _reservations(text)
-    pattern = r"RESOURCE_EXHAUSTED: Out of memory (?:while trying to allocate|allocating) AMOUNT"
+    pattern = (
+        r"(?:RESOURCE_EXHAUSTED|Resource exhausted): (?:Out of memory (?:while trying to allocate"
+        r"|allocating)|Failed to allocate request for) AMOUNT(?: \((\d{1,19})B\))?"
+    )
     for match, message in messages(pattern, text, _MOST_LETTERS):
         listed = [(name, _find(rf"\b{name}: AMOUNT", message)) for name in _PARTS]
         parts = [(name, size) for name, size in listed if size is not None]
@@ -31,7 +34,7 @@ def xla(text: str) -> Found:
             match.start(),
             ErrorText(
                 "XLA",
-                requested=twice_rounded(match[1], match[2]),
+                requested=exact(int(match[3])) if match[3] else twice_rounded(match[1], match[2]),
                 needed=dict(parts).get("total allocation"),
                 gaps=None,  # buffers may also be in host memory
                 parts=parts,
@@ -70,18 +73,18 @@ def _reservations(text: str) -> Found:
     """TPUs: a program for which no place is left."""
     pattern = (
         r"Attempting to (?:reserve|allocate) AMOUNT(?: at the bottom of memory)?\. That was not"
-        r" possible\. There are AMOUNT free(?:, AMOUNT reserved,? and AMOUNT reservable)?"
+        r" possible\.(?: There are AMOUNT free(?:, AMOUNT reserved,? and AMOUNT reservable)?)?"
     )
     for match in each(pattern, text):
-        hole = match[7] and twice_rounded(match[7], match[8])
+        free = twice_rounded(match[3], match[4]) if match[3] else None
         yield (
             match.start(),
             ErrorText(
                 "XLA",
                 requested=twice_rounded(match[1], match[2]),
-                free=exact(0),
-                unallocated=twice_rounded(match[3], match[4]),
-                largest_free=hole or None,
+                free=free and exact(0),
+                unallocated=free,
+                largest_free=twice_rounded(match[7], match[8]) if match[7] else None,
                 device="hbm",
             ),
         )
