@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import pandas as pd
+from pandas.api.types import infer_dtype
 
 from allocbench.reports.output import ResultError
 
@@ -210,7 +211,7 @@ def checked(name: str, frame: pd.DataFrame, where: str) -> pd.DataFrame:
     except (TypeError, ValueError) as error:
         raise ResultError(f"{where}: a column has the wrong type: {error}") from error
     for column, kind in kinds.items():
-        if kind == "text" and not typed[column].map(lambda value: isinstance(value, str)).all():
+        if kind == "text" and infer_dtype(typed[column], skipna=False) not in ("string", "empty"):
             raise ResultError(f"{where}: column {column!r} must be text")
     return typed.reset_index(drop=True)
 

@@ -63,62 +63,86 @@ class Blocks {
       const { names, of } = this.groups(dimension);
       return [of, names.indexOf(name)];
     });
-    const shown = [];
-    for (let n = 0; n < this.length; n += 1)
-      if (tests.every(([of, number]) => of[n] === number)) shown.push(n);
-    this.shown = Int32Array.from(shown);
-    const load = new Float64Array(this.events + 1);
-    for (const n of this.shown) {
+    const shown = new Int32Array(this.length), load = new Float64Array(this.events + 1);
+    let count = 0;
+    for (let n = 0; n < this.length; n += 1) {
+      if (tests.length && !tests.every(([of, number]) => of[n] === number)) continue;
+      shown[count] = n;
+      count += 1;
       load[this.first[n]] += this.size[n];
       load[this.last[n]] -= this.size[n];
     }
-    for (let event = 1; event <= this.events; event += 1) load[event] += load[event - 1];
+    this.shown = shown.subarray(0, count);
+    this.peak = 0;
+    for (let event = 1; event < this.events; event += 1) {
+      load[event] += load[event - 1];
+      if (load[event] > load[this.peak]) this.peak = event;
+    }
     this.load = load.subarray(0, this.events);
-    this.peak = this.load.reduce((best, bytes, event) => (bytes > this.load[best] ? event : best), 0);
+    this.now = null;
+    this.found = new Map(); // what `once` has computed for these blocks
+  }
+
+  // The result of a function of the shown blocks, computed once.
+  once(name, compute) {
+    if (!this.found.has(name)) this.found.set(name, compute());
+    return this.found.get(name);
   }
 
   isAlive(n, event) {
     return this.first[n] <= event && this.last[n] > event;
   }
 
-  // The shown blocks that are alive after an event.
+  // The shown blocks that are alive after an event; those of the last event are kept.
   alive(event) {
-    return this.shown.filter((n) => this.isAlive(n, event));
+    if (this.now === event) return this.living;
+    this.now = event;
+    this.living = [];
+    for (const n of this.shown) {
+      if (this.first[n] > event) break;
+      if (this.last[n] > event) this.living.push(n);
+    }
+    return this.living;
   }
 
   // For each group of a dimension: bytes and blocks after an event, and the most bytes at any time.
   totals(dimension, event) {
     const { names, of } = this.groups(dimension);
-    const [bytes, blocks, now, most] = [0, 1, 2, 3].map(() => new Float64Array(names.length));
+    const bytes = new Float64Array(names.length), blocks = new Float64Array(names.length);
     for (const n of this.alive(event)) {
       bytes[of[n]] += this.size[n];
       blocks[of[n]] += 1;
     }
-    const changes = this.changes();
-    for (const change of changes) {
-      const n = Math.abs(change) - 1;
-      now[of[n]] += Math.sign(change) * this.size[n];
-      if (now[of[n]] > most[of[n]]) most[of[n]] = now[of[n]];
-    }
+    const most = this.most(dimension);
     return names.map((name, group) => ({ name, group, bytes: bytes[group], blocks: blocks[group], most: most[group] }));
   }
 
-  // For each group of a dimension: its bytes at the peak, by which groups are ordered.
-  peakOf(dimension) {
-    const { names, of } = this.groups(dimension);
-    const bytes = new Float64Array(names.length);
-    for (const n of this.alive(this.peak)) bytes[of[n]] += this.size[n];
-    return bytes;
+  most(dimension) {
+    return this.once(`most ${dimension}`, () => {
+      const { names, of } = this.groups(dimension);
+      const now = new Float64Array(names.length), most = new Float64Array(names.length);
+      this.changes((n, size) => {
+        now[of[n]] += size;
+        if (now[of[n]] > most[of[n]]) most[of[n]] = now[of[n]];
+      });
+      return most;
+    });
   }
 
-  // The allocs and frees of the shown blocks in order: a block's number from 1, negative for its free.
-  changes() {
-    const at = new Int32Array(this.events + 1);
-    for (const n of this.shown) {
-      at[this.first[n]] = n + 1;
-      if (this.last[n] < this.events) at[this.last[n]] = -(n + 1);
-    }
-    return at.filter((change) => change !== 0);
+  // Calls a function for the allocs and frees of the shown blocks in order, with the block and the
+  // bytes that are added.
+  changes(act) {
+    const at = this.once("changes", () => {
+      const numbers = new Int32Array(this.events + 1); // a block from 1 on, negative for its free
+      for (const n of this.shown) {
+        numbers[this.first[n]] = n + 1;
+        if (this.last[n] < this.events) numbers[this.last[n]] = -(n + 1);
+      }
+      return numbers;
+    });
+    for (const change of at)
+      if (change > 0) act(change - 1, this.size[change - 1]);
+      else if (change < 0) act(-change - 1, -this.size[-change - 1]);
   }
 
   // A level of detail: at most `most` columns, and for each the event with the most bytes.
@@ -142,10 +166,12 @@ class Blocks {
 
   // The events at which steps begin: pairs of an event and the number of the step.
   steps() {
-    const begins = [];
-    for (let n = 0; n < this.length; n += 1)
-      if (!begins.length || this.step[n] !== begins.at(-1)[1]) begins.push([this.first[n], this.step[n]]);
-    return begins;
+    if (!this.begins) {
+      this.begins = [];
+      for (let n = 0; n < this.length; n += 1)
+        if (!n || this.step[n] !== this.step[n - 1]) this.begins.push([this.first[n], this.step[n]]);
+    }
+    return this.begins;
   }
 
   siteOf(n) {

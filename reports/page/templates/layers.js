@@ -22,7 +22,7 @@ class Layers {
     const parents = blocks.sites.module.map((path) => path ? path.split(".").map((_, n, parts) => parts.slice(0, n + 1).join(".")) : []);
     const rows = new Map();
     const row = (path) => {
-      if (!rows.has(path)) rows.set(path, { path, bytes: OF_LAYERS.map(() => 0), now: 0, most: 0, children: 0 });
+      if (!rows.has(path)) rows.set(path, { path, bytes: OF_LAYERS.map(() => 0), most: 0, children: 0 });
       return rows.get(path);
     };
     for (const paths of parents) paths.forEach(row);
@@ -35,17 +35,27 @@ class Layers {
       const site = blocks.site[n];
       if (column[site] >= 0) for (const path of parents[site]) row(path).bytes[column[site]] += blocks.size[n];
     }
-    const temporary = blocks.sites.kind.map((kind) => isTemporary(kind) || kind === "");
-    for (const change of blocks.changes()) {
-      const n = Math.abs(change) - 1, site = blocks.site[n];
-      if (!temporary[site]) continue;
-      for (const path of parents[site]) {
-        const one = row(path);
-        one.now += Math.sign(change) * blocks.size[n];
-        one.most = Math.max(one.most, one.now);
-      }
-    }
+    for (const [path, most] of this.temporaries(parents)) row(path).most = most;
     this.fill([...rows.values()].sort((a, b) => a.path.localeCompare(b.path, "en", { numeric: true })));
+  }
+
+  // The most bytes of temporaries at any time of each module with its children.
+  temporaries(parents) {
+    const { blocks } = this.program;
+    return blocks.once("temporaries", () => {
+      const temporary = blocks.sites.kind.map((kind) => isTemporary(kind) || kind === "");
+      const now = new Map(), most = new Map();
+      blocks.changes((n, size) => {
+        const site = blocks.site[n];
+        if (!temporary[site]) return;
+        for (const path of parents[site]) {
+          const bytes = (now.get(path) || 0) + size;
+          now.set(path, bytes);
+          if (bytes > (most.get(path) || 0)) most.set(path, bytes);
+        }
+      });
+      return most;
+    });
   }
 
   fill(rows) {

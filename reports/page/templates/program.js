@@ -18,6 +18,7 @@ class Program extends StackedArea {
     [this.base, this.canvas] = root.querySelectorAll("canvas");
     this.dimension = root.querySelector("select[name=dimension]");
     this.block = null;
+    this.pointed = null;
     this.everyRow = false;
     this.flame = new Flame(root.querySelector(".flame"), this);
     this.layers = new Layers(root.querySelector(".layers"), this);
@@ -42,7 +43,7 @@ class Program extends StackedArea {
   listen() {
     const { root, canvas } = this;
     const on = (selector, event, act) => root.querySelector(selector).addEventListener(event, act);
-    this.dimension.addEventListener("change", () => this.draw());
+    this.dimension.addEventListener("change", () => this.update());
     on("button[name=peak]", "click", () => this.moveTo(this.blocks.peak));
     on("button[name=reset]", "click", () => this.zoom(0, this.blocks.events));
     const failure = root.querySelector("button[name=failure]");
@@ -58,7 +59,7 @@ class Program extends StackedArea {
     canvas.addEventListener("dblclick", () => this.zoom(0, this.blocks.events));
     canvas.addEventListener("keydown", (event) => this.key(event));
     addEventListener("resize", () => this.draw());
-    addEventListener("look", () => this.draw());
+    addEventListener("look", () => this.update());
   }
 
   // Shows only one more group, or takes the limits from `only` away; null for no change.
@@ -74,7 +75,7 @@ class Program extends StackedArea {
       return chip;
     });
     this.root.querySelector(".only").replaceChildren(...chips);
-    this.draw();
+    this.update();
   }
 
   restrict(dimension, name) {
@@ -85,10 +86,9 @@ class Program extends StackedArea {
   moveTo(event) {
     const [low, high] = this.range;
     this.event = Math.round(Math.min(Math.max(event, 0), this.blocks.events - 1));
-    const beyond = this.event < low || this.event >= high;
     this.block = null;
-    if (beyond) this.zoom(this.event - (high - low) / 2, this.event + (high - low) / 2);
-    else this.tell();
+    if (this.event < low || this.event >= high) this.zoom(this.event - (high - low) / 2, this.event + (high - low) / 2);
+    this.tell();
   }
 
   zoom(low, high) {
@@ -99,19 +99,25 @@ class Program extends StackedArea {
     this.draw();
   }
 
+  update() {
+    this.draw();
+    if (this.level) this.tell();
+  }
+
   draw() {
     const width = this.canvas.clientWidth;
     if (!width) return; // in a tab that is not shown
-    this.place = { left: 70, top: 20, width: width - 76, height: width < 500 ? 220 : 300 };
+    this.place = { left: width < 500 ? 62 : 70, top: 20, width: width - 76, height: width < 500 ? 220 : 300 };
     this.measure();
     this.paint(sized(this.base, width, this.place.height + 44));
-    sized(this.canvas, width, this.place.height + 44);
-    this.tell();
+    this.overlay();
   }
 
-  select(n) {
-    if (n === this.block) return;
+  // Points at a large block, or at what `find` found.
+  select(n, found = null) {
+    if (n === null && found === null && this.block === null && this.pointed === null) return;
     this.block = n;
+    this.pointed = found;
     this.overlay();
     this.tellBlock();
   }
@@ -131,7 +137,8 @@ class Program extends StackedArea {
   hover(event) {
     const [x, y] = this.position(event);
     if (!this.pressed) {
-      this.select(this.find(x, y));
+      const found = this.find(x, y);
+      this.select(found && found.block, found);
       return;
     }
     this.pressed.at = x;
@@ -150,10 +157,10 @@ class Program extends StackedArea {
       return;
     }
     const found = this.find(x, y);
-    const column = Math.min(this.level.count - 1, Math.max(0, Math.floor(((x - this.place.left) / this.place.width) * this.level.count)));
-    this.event = this.level.at[column];
-    if (found === null) this.tell();
-    else this.follow(found);
+    if (found === null) return;
+    this.event = this.level.at[found.column];
+    if (found.block !== null) this.follow(found.block);
+    else this.tell();
   }
 
   // Shows all blocks that come from where a block comes from.
@@ -224,7 +231,8 @@ class Program extends StackedArea {
   tellBlock() {
     const place = this.root.querySelector(".block");
     if (this.block === null) {
-      place.textContent = "Point at a block to see what it is; click to see all blocks of its line; drag to zoom in.";
+      place.textContent = this.pointed ? this.smallBlocks(this.pointed)
+        : "Point at a block to see what it is; click to see all blocks of its line; drag to zoom in.";
       return;
     }
     const { blocks, block: n } = this;
@@ -232,6 +240,23 @@ class Program extends StackedArea {
     const freed = blocks.last[n] >= blocks.events ? "never freed" : `freed at event ${units.count(blocks.last[n])}`;
     const from = [site.line, site.operator, site.module && `module ${site.module}`].filter(Boolean).join(", ");
     place.textContent = `${units.bytes(blocks.size[n])}${site.kind ? `, ${site.kind}` : ""}${from ? `: ${from}` : ""}. Allocated at event ${units.count(blocks.first[n])}, ${blocks.stepName(blocks.step[n])}; ${freed}.${site.stack ? ` Called by ${site.stack.split(";").join(" › ")}` : ""}`;
+  }
+
+  // The blocks of a layer that are too small to be drawn one by one.
+  smallBlocks({ column, layer }) {
+    const { blocks } = this;
+    const event = this.level.at[column];
+    const { names, of } = blocks.groups(this.dimension.value);
+    const large = new Set(this.large[layer]);
+    let count = 0, bytes = 0;
+    for (const n of blocks.shown) {
+      if (blocks.first[n] > event) break;
+      if (!blocks.isAlive(n, event) || this.layerOf[of[n]] !== layer || large.has(n)) continue;
+      count += 1;
+      bytes += blocks.size[n];
+    }
+    const { group } = this.stack[layer];
+    return `${group === null ? "other" : names[group]} at event ${units.count(event)}: ${units.count(count)} small blocks, ${units.bytes(bytes)}. Click a name in the table to see only these.`;
   }
 
   // The holders of memory: the legend of the chart, with the numbers at the instant.

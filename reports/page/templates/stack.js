@@ -7,33 +7,35 @@ class StackedArea {
   measure() {
     const { blocks, place } = this;
     const { names, of } = blocks.groups(this.dimension.value);
-    this.totals = blocks.totals(this.dimension.value, this.event);
     this.order(names);
     this.level = blocks.level(this.range, place.width);
     const { count, from } = this.level;
-    const layers = this.stack.map(() => new Float64Array(count + 1));
-    for (const n of blocks.shown) {
-      const begin = from(blocks.first[n]), end = from(blocks.last[n]);
-      if (begin === end) continue;
-      const layer = layers[this.layerOf[of[n]]];
-      layer[begin] += blocks.size[n];
-      layer[end] -= blocks.size[n];
-    }
-    for (const layer of layers)
-      for (let column = 1; column <= count; column += 1) layer[column] += layer[column - 1];
     this.bases = [new Float64Array(count)];
-    for (const layer of layers) this.bases.push(this.bases.at(-1).map((below, column) => below + layer[column]));
     this.top = this.highest();
     const least = (LEAST_PIXELS * this.top) / place.height;
+    const layers = this.stack.map(() => new Float64Array(count + 1));
     this.large = layers.map(() => []);
-    for (const n of blocks.shown)
-      if (blocks.size[n] >= least && from(blocks.first[n]) < from(blocks.last[n])) this.large[this.layerOf[of[n]]].push(n);
+    const [low, high] = this.range;
+    for (const n of blocks.shown) {
+      if (blocks.first[n] >= high) break;
+      if (blocks.last[n] <= low) continue;
+      const begin = from(blocks.first[n]), end = from(blocks.last[n]);
+      if (begin === end) continue;
+      const layer = this.layerOf[of[n]];
+      layers[layer][begin] += blocks.size[n];
+      layers[layer][end] -= blocks.size[n];
+      if (blocks.size[n] >= least) this.large[layer].push(n);
+    }
+    for (const layer of layers) {
+      for (let column = 1; column <= count; column += 1) layer[column] += layer[column - 1];
+      this.bases.push(this.bases.at(-1).map((below, column) => below + layer[column]));
+    }
   }
 
   // The largest groups have a layer and a color each, the others share one; known kinds have their own.
   order(names) {
-    const peak = this.blocks.peakOf(this.dimension.value);
-    const ranked = this.totals.filter((one) => one.most).sort((a, b) => peak[b.group] - peak[a.group] || b.most - a.most);
+    const totals = this.blocks.totals(this.dimension.value, this.blocks.peak);
+    const ranked = totals.filter((one) => one.most).sort((a, b) => b.bytes - a.bytes || b.most - a.most);
     let shown = ranked.filter((one) => one.name !== UNKNOWN).slice(0, MOST_GROUPS);
     const ofKind = this.dimension.value === "kind";
     const place = (one) => (KINDS.indexOf(one.name) + 1 || KINDS.length + 1) - 1;
@@ -244,7 +246,8 @@ class StackedArea {
     context.globalAlpha = 1;
   }
 
-  // What is at a point of the chart: a large block, or null.
+  // What is at a point of the chart: a column, a layer and a large block (null for small ones), or
+  // null.
   find(x, y) {
     const { left, width, top, height } = this.place;
     const [low, high] = this.range;
@@ -258,9 +261,9 @@ class StackedArea {
     for (const n of this.large[layer]) {
       if (!this.blocks.isAlive(n, this.level.at[column])) continue;
       above += this.blocks.size[n];
-      if (bytes < above) return n;
+      if (bytes < above) return { column, layer, block: n };
     }
-    return null;
+    return { column, layer, block: null };
   }
 }
 
