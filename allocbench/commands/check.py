@@ -8,31 +8,40 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import product
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.padding import Padding
 from rich.text import Text
 
 from allocbench.base import units
+from allocbench.base.cards import find
 from allocbench.base.text import one_line
 from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE, Unchosen
 from allocbench.output.files import STDOUT, check_outputs, open_output, written
 from allocbench.output.terminal import console, plain_table, progress_bar
-from allocbench.reports.advice.check import RECORDED, WORDS, Answer, Remedy, exit_code
+from allocbench.reports.advice.check import RECORDED, WORDS, Answer, exit_code
 from allocbench.workloads.vocabulary import TraceError
+
+if TYPE_CHECKING:
+    from allocbench.inputs.question import Question
+    from allocbench.output.files import Write
+    from allocbench.reports.rows.bundle import Bundle
+    from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench check --device l4 -- python train.py",
     "allocbench check snapshot.pickle",
     "allocbench check error.txt",
     "allocbench check gpt2-train llm-decode --device l4,rtx-4090,h100",
+    "allocbench check snapshot.pickle --html report.html",
 )
 
 
 def run(
+    context: typer.Context,
     workloads: options.Workloads,
     device: options.Devices = None,
     allocator: options.Allocator = "caching",
@@ -47,6 +56,7 @@ def run(
         ),
     ] = None,
     json: Annotated[str | None, options.json_option("the answers")] = None,
+    html: options.Html = None,
 ) -> None:
     """Does it fit? If not: what helps, who holds the memory, and what is not known.
 
@@ -60,15 +70,21 @@ def run(
     from allocbench.inputs.devices import recorded_on
     from allocbench.programs import program
 
-    check_outputs(json, inputs=workloads)
-    answers = list[Answer]()
+    check_outputs(json, html, inputs=workloads)
+    write_html = options.html_writer() if html else None
+    asked: list[tuple[Answer, Question[Trace] | None]] = []
     devices: Sequence[str | None] = device or [None]
     for workload, given in product(workloads, devices):
         with program.asked_on(recorded_on(given), quiet=True):
-            answers.append(_answer(workload, given, allocator, model, vary))
+            asked.append(_answer(workload, given, allocator, model, vary))
+    answers = [answer for answer, _ in asked]
     write = partial(_write, answers)
-    with written({json: write} if json else {}, ".json", write):
-        if json != STDOUT:
+    writers: dict[str, Write] = {json: write} if json else {}
+    if html and write_html:
+        compared, by_run = _replayed(asked, allocator)
+        writers[html] = partial(write_html, compared, command=context.obj, answers=by_run)
+    with written(writers, ".json", write):
+        if STDOUT not in writers:
             if len(answers) == 1:
                 _show(answers[0])
             else:
@@ -78,8 +94,11 @@ def run(
 
 def _answer(
     workload: str, given: str | None, allocator: str, model: str | None, vary: str | None
-) -> Answer:
-    """The answer for one workload on one device, None for one that nobody chose."""
+) -> tuple[Answer, Question[Trace] | None]:
+    """The answer for one workload on one device, None for one that nobody chose.
+
+    Also the question, or None for the text of an error.
+    """
     from allocbench.commands.error_answer import as_check
     from allocbench.commands.vary import tell_fit
     from allocbench.inputs.devices import device_of
@@ -108,7 +127,7 @@ def _answer(
     except TraceError as error:
         if not isinstance(error.__cause__, NotATraceError):
             raise
-        return as_check(workload, error.__cause__.content, device)
+        return as_check(workload, error.__cause__.content, device), None
     name, trace = question.only
     chosen = None if isinstance(question.device, Unchosen) else question.device
     where = RECORDED if given is None and chosen is not None else ""
@@ -116,9 +135,37 @@ def _answer(
         answer = check.check(
             trace, chosen, workload=name, where=where, allocator=allocator, begin=begin
         )
-    if varied is None or not varied.values or answer.exit_code != 1 or answer.verdict == "grows":
-        return answer
-    return check.smaller(with_hole, varied, question.device, answer, partial(tell_fit, varied))
+    if varied and varied.values and answer.exit_code == 1 and answer.verdict != "grows":
+        tell = partial(tell_fit, varied)
+        answer = check.smaller(with_hole, varied, question.device, answer, tell)
+    return answer, question
+
+
+def _replayed(
+    asked: Sequence[tuple[Answer, Question[Trace] | None]], allocator: str
+) -> tuple[Bundle, dict[tuple[str, str], Answer]]:
+    """What a report shows of the questions with events, and the answers by workload and device."""
+    from allocbench.replays.experiment import Effort, run_matrix
+    from allocbench.reports.rows.bundle import Bundle
+    from allocbench.reports.rows.details import join
+    from allocbench.reports.rows.results import frame
+
+    rows, parts, answers = [], [], {}
+    for answer, question in asked:
+        if question is None or not question.only[1].coverage.events:
+            continue
+        (name, _), device = question.only, question.device
+        if isinstance(device, Unchosen) and answer.card:
+            device = find(answer.card)[0].device
+        made, details = run_matrix(
+            question.traces, [allocator], device, Effort(0, False), detailed=True
+        )
+        rows += made
+        parts.append(details)
+        answers[name, str(device)] = answer
+    if not rows:
+        raise UsageError("--html: there are no events to draw; give a program or a recording")
+    return Bundle(frame(rows), join(parts)), answers
 
 
 def _write(answers: Sequence[Answer], path: str) -> None:
@@ -133,12 +180,11 @@ def _show(answer: Answer) -> None:
     out = console()
     out.print(Text(answer.sentence, "bold"))
     for remedy in answer.remedies:
-        line = f"  {remedy.kind:<9}  {_change(remedy):<41}"
-        outcome = _outcome(remedy)
-        apart = len(line) + len(outcome) >= out.width
-        out.print(Text(line.rstrip() if apart else f"{line} {outcome}"), soft_wrap=True)
+        line = f"  {remedy.kind:<9}  {remedy.words:<41}"
+        apart = len(line) + len(remedy.outcome) >= out.width
+        out.print(Text(line.rstrip() if apart else f"{line} {remedy.outcome}"), soft_wrap=True)
         if apart:
-            out.print(Text(f"{'':13}{outcome}"))
+            out.print(Text(f"{'':13}{remedy.outcome}"))
     if answer.holders:
         out.print(Text(f"In use {answer.when}:"))
         for holder in answer.holders:
@@ -149,20 +195,6 @@ def _show(answer: Answer) -> None:
                 out.print(Padding(places, (0, 0, 0, 14)))
     for line in answer.unknown:
         out.print(Text(line))
-
-
-def _change(remedy: Remedy) -> str:
-    if remedy.kind == "setting":
-        return remedy.how.splitlines()[0]
-    return f"{remedy.change}, with {remedy.setting}" if remedy.setting else remedy.change
-
-
-def _outcome(remedy: Remedy) -> str:
-    """What a replay or a run needed, and what is lost."""
-    verb = "reserves" if remedy.tried == "run" else "needs"
-    size = "" if remedy.need is None else f"{verb} {units.size(remedy.need)} "
-    costs = f"; {remedy.costs}" if remedy.costs else ""
-    return f"{size}({remedy.tried}){costs}"
 
 
 def _show_table(answers: Sequence[Answer]) -> None:

@@ -4,13 +4,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from allocbench.base.cards import label
 from allocbench.commands import options
-from allocbench.errors import UsageError
 from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, written
 from allocbench.output.stdout import tell_notes
@@ -44,10 +43,7 @@ def run(
     min_capacity: options.Capacity = True,
     pin: options.Pin = None,
     json: options.Json = None,
-    html: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write a report as one HTML file; - is standard output."),
-    ] = None,
+    html: options.Html = None,
     bundled: Annotated[
         str | None,
         typer.Option(
@@ -79,7 +75,7 @@ def run(
     if allocators == ALL:
         specs.insert(specs.index(KEEP) + 1, with_conf(EXPANDABLE))
     reference = options.reference_of(reference, specs)
-    write_html = _html_writer() if html else None
+    write_html = options.html_writer() if html else None
     question = read(workloads, specs, device, model=model, outputs=[json, html, bundled], pin=pin)
     check_largest_request(question)
     tell_notes(question.notes)
@@ -117,12 +113,3 @@ def run(
     with written(writers, ".zip", partial(bundle.write, compared)):
         if STDOUT not in writers:
             show(compared.rows, reference)
-
-
-def _html_writer() -> Any:
-    """The function that writes reports; raises UsageError if its packages are not installed."""
-    try:
-        from allocbench.reports.page import html
-    except ModuleNotFoundError as error:
-        raise UsageError(f"--html: {error}") from error
-    return html.write

@@ -213,6 +213,10 @@ Nccl = Annotated[
 ]
 Other = Annotated[int, bytes_option("Bytes of the card that other processes use.")]
 Json = Annotated[str | None, json_option("result rows")]
+Html = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write a report as one HTML file; - is standard output."),
+]
 ExitCode = Annotated[
     bool,
     typer.Option(
@@ -228,6 +232,15 @@ Reference = Annotated[
         metavar="SPEC", help=f"The row that ratios refer to; default: {_COMMON}, or else the first."
     ),
 ]
+
+
+def html_writer() -> Any:
+    """The function that writes reports; raises UsageError if its packages are not installed."""
+    try:
+        from allocbench.reports.page import html
+    except ModuleNotFoundError as error:
+        raise UsageError(f"--html: {error}") from error
+    return html.write
 
 
 def reference_of(given: str | None, specs: Sequence[str]) -> str | None:

@@ -62,6 +62,21 @@ class Remedy:
     how: str = ""
     costs: str = ""
 
+    @property
+    def words(self) -> str:
+        """The change as a user makes it."""
+        if self.kind == "setting":
+            return self.how.splitlines()[0]
+        return f"{self.change}, with {self.setting}" if self.setting else self.change
+
+    @property
+    def outcome(self) -> str:
+        """What a replay or a run needed, and what is lost."""
+        verb = "reserves" if self.tried == "run" else "needs"
+        size = "" if self.need is None else f"{verb} {units.size(self.need)} "
+        costs = f"; {self.costs}" if self.costs else ""
+        return f"{size}({self.tried}){costs}"
+
 
 @dataclass(frozen=True)
 class Holder:

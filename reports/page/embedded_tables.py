@@ -58,8 +58,9 @@ def _whole(values: Any) -> dict[str, Any]:
 
 
 def _length(numbers: NDArray[np.int64]) -> float:
-    """About how many digits numbers have."""
-    return float(np.log10(np.abs(numbers) + 1.0).sum())
+    """About how many bits numbers have, with one for the sign if some are negative."""
+    signs = len(numbers) if np.any(numbers < 0) else 0
+    return float(np.log2(np.abs(numbers) + 1.0).sum()) + signs
 
 
 def _rounded(number: float) -> float | None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pandas as pd
@@ -21,6 +22,7 @@ import pandas as pd
 from allocbench.base.cards import label
 from allocbench.base.extra import needs_extra
 from allocbench.reports.advice import findings, held
+from allocbench.reports.advice.check import Answer
 from allocbench.reports.advice.findings import Claim
 from allocbench.reports.charts.looks import Look, looks_of, looks_too
 from allocbench.reports.output import ResultError, write_text
@@ -67,6 +69,7 @@ class FailureText:
 class Section:
     """One workload on one device: its verdict and its tables.
 
+    checked: the answer of `check`, if there is one. held: what holds memory, in a sentence.
     has: the charts that there is data for: names of tables, and "trade". blocks_left_out: how many
     blocks of the program the page does not have, because they are too many.
     """
@@ -77,6 +80,7 @@ class Section:
     answer: Sequence[tuple[str, ...]]
     claims: tuple[Claim, ...]
     why: str
+    checked: Answer | None
     held: str
     summary: Table
     everything: Table
@@ -91,13 +95,15 @@ def render(
     command: str | None = None,
     reference: str | None = None,
     history: pd.DataFrame | None = None,
+    answers: Mapping[tuple[str, str], Answer] = MappingProxyType({}),
 ) -> str:
     """The report as one HTML document; the same input gives the same text.
 
     `results` may be rows without details; the report then lacks the charts that need them, and says
     so. `command` is shown as the command line that made the report. Ratios are to the allocator
-    `reference`, or to the first candidate. `history` is what `asv.history` reads. Raises
-    ResultError for rows that break their schema, for no rows, and for an unknown reference.
+    `reference`, or to the first candidate. `history` is what `asv.history` reads, `answers` are
+    those of `check` by workload and device. Raises ResultError for rows that break their schema,
+    for no rows, and for an unknown reference.
     """
     bundle_given = results if isinstance(results, Bundle) else Bundle(frame(results))
     table = bundle_given.rows
@@ -113,7 +119,9 @@ def render(
         lstrip_blocks=True,
     )
     environment.filters["device"] = label
-    sections = [_section(bundle_given, case, n, reference) for n, case in enumerate(all_cases, 1)]
+    sections = [
+        _section(bundle_given, case, n, reference, answers) for n, case in enumerate(all_cases, 1)
+    ]
     past = {} if history is None else _benchmarks(history)
     scripts = [_vendored("uPlot.iife.min.js"), "\n".join(_template(name) for name in _SCRIPTS)]
     return environment.get_template("report.html.j2").render(
@@ -142,13 +150,20 @@ def write(
     command: str | None = None,
     reference: str | None = None,
     history: pd.DataFrame | None = None,
+    answers: Mapping[tuple[str, str], Answer] = MappingProxyType({}),
 ) -> None:
     """Write the report of `render` to a file, whole or not at all; "-" is standard output."""
-    text = render(results, command=command, reference=reference, history=history)
+    text = render(results, command=command, reference=reference, history=history, answers=answers)
     write_text(text, path)
 
 
-def _section(given: Bundle, case: Case, number: int, reference: str | None) -> Section:
+def _section(
+    given: Bundle,
+    case: Case,
+    number: int,
+    reference: str | None,
+    answers: Mapping[tuple[str, str], Answer],
+) -> Section:
     run = {"workload": case.workload, "device": case.device}
     has = {name for name in _TABLES if not of_run(given.details, name, **run).empty}
     if case.rows[list(_TRADED)].notna().all(axis=1).any():
@@ -162,6 +177,7 @@ def _section(given: Bundle, case: Case, number: int, reference: str | None) -> S
         answer=findings.answer(case),
         claims=findings.verdict(case),
         why=findings.verdict_why(case),
+        checked=answers.get((case.workload, case.device)),
         held=held.sentence(given.details, **run, allocator=case.reference(reference)),
         summary=tables.case_table(case, tables.SUMMARY, reference),
         everything=tables.case_table(case, tables.ALL, reference),

@@ -71,13 +71,7 @@ def read_all(paths: Sequence[str | Path]) -> Bundle:
     """
     bundles = [read(path) for path in paths]
     source_of: dict[tuple[str, ...], str | Path] = {}
-    parts: list[dict[str, pd.DataFrame]] = []
     for path, bundle in zip(paths, bundles, strict=True):
-        new = dict(bundle.details)
-        for name in (name for name, spec in TABLES.items() if spec.key == detail_tables.WORKLOAD):
-            workloads = {workload for part in parts for workload in part[name]["workload"]}
-            new[name] = new[name][~new[name]["workload"].isin(workloads)]
-        parts.append(new)
         for key in bundle.rows[list(results.KEY)].itertuples(index=False, name=None):
             if key in source_of:
                 run = f"{' on '.join(key[:2])}, {key[2]}"
@@ -85,7 +79,7 @@ def read_all(paths: Sequence[str | Path]) -> Bundle:
             source_of[key] = path
     rows = results.frame(pd.concat([bundle.rows for bundle in bundles]))
     notes = tuple(note for bundle in bundles for note in bundle.notes)
-    return Bundle(rows, detail_tables.join(parts), notes)
+    return Bundle(rows, detail_tables.join(bundle.details for bundle in bundles), notes)
 
 
 def write(bundle: Bundle, path: str | Path) -> None:

@@ -6,7 +6,7 @@ that names their columns. A report can also be made from rows alone; it then lac
 tables are empty, and says so.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -182,13 +182,27 @@ def none() -> Details:
 
 
 def join(parts: Iterable[Details]) -> Details:
-    """The tables of several runs, concatenated; a table missing from a part counts as empty."""
+    """The tables of several runs, concatenated; a table missing from a part counts as empty.
+
+    If several parts have a table of the same workload, that of the first one is used.
+    """
     every = list(parts)
     joined = {}
     for name, spec in TABLES.items():
         frames = [part[name] for part in every if name in part and not part[name].empty]
+        if spec.key == WORKLOAD:
+            frames = list(_first_of_each(frames))
         joined[name] = pd.concat(frames, ignore_index=True) if frames else _empty(spec)
     return joined
+
+
+def _first_of_each(frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+    """The rows of each workload in the first frame that has it."""
+    seen = set[str]()
+    for frame in frames:
+        workloads = set(frame["workload"].unique())
+        yield frame[~frame["workload"].isin(seen)] if workloads & seen else frame
+        seen |= workloads
 
 
 def of_run(details: Details, name: str, **key: str) -> pd.DataFrame:

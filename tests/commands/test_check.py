@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -120,3 +121,24 @@ def test_the_exit_code_of_other_questions_is_that_of_check(line: str, code: int)
 
 def test_a_smaller_batch_and_a_setting() -> None:
     assert "--vary is for a program" in error("check large.csv --device l4 --vary batch")
+
+
+def test_the_report_begins_with_the_answer() -> None:
+    pytest.importorskip("jinja2")
+    result = run("check gpt2-train --device l4,sim:6GiB --json answers.json --html report.html")
+    assert result.exit_code == 1
+    page = Path("report.html").read_text(encoding="utf-8")
+    answers = json.loads(Path("answers.json").read_text())
+    headlines = re.findall(r'<p class="headline">([^<]*)</p>', page)
+    assert headlines == [answer["sentence"] for answer in answers]
+    assert "At the peak of the program (event 27,246, step 11), 7.11 GiB are in use" in page
+    assert "When a request for" in page
+    tried = [remedy["change"] for answer in answers for remedy in answer["remedies"]]
+    assert page.count('<tr><th scope="row">') >= len(tried) > 0
+
+
+def test_a_report_of_an_error_text_is_refused_before_anything_is_written() -> None:
+    Path("error.txt").write_text("RuntimeError: CUDA error: out of memory\n")
+    assert error("check error.txt --html report.html") == (
+        "error: --html: there are no events to draw; give a program or a recording\n"
+    )

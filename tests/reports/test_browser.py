@@ -231,7 +231,9 @@ def test_pointing_and_dragging(open_program: Any) -> None:
     from selenium.webdriver.common.action_chains import ActionChains
 
     canvas = open_program.find_element("css selector", ".program canvas[tabindex]")
-    open_program.execute_script("arguments[0].scrollIntoView({ block: 'center', behavior: 'instant' })", canvas)
+    open_program.execute_script(
+        "arguments[0].scrollIntoView({ block: 'center', behavior: 'instant' })", canvas
+    )
     low = open_program.execute_script(
         "const { place } = report.cases[0].program;"
         "return place.top + place.height - 4 - arguments[0].getBoundingClientRect().height / 2",
