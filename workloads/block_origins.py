@@ -32,7 +32,9 @@ UNKNOWN = ""
 BACKWARD_OF = "backward of "
 BACKWARD_PASS, OPTIMIZER_PASS = "backward pass", "optimizer's step"
 """The kinds in a trace of allocs of which it says no more."""
-PYTORCH_UPDATE = "Optimizer.step#"
+OF_OPTIMIZERS = "Optimizer."
+"""How the marks begin that PyTorch sets where a method of an optimizer begins."""
+PYTORCH_UPDATE = f"{OF_OPTIMIZERS}step#"
 """How marks begin that PyTorch sets where an update begins; the optimizer's class follows."""
 _UPDATE_BEGINS = (PYTORCH_UPDATE, "optimizer")  # the second is of bundled programs
 

@@ -16,6 +16,13 @@ from allocbench.replays.address_map import address_map
 from allocbench.replays.runner import fresh
 from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.workloads import FREE, MARK, Trace
+from allocbench.workloads.block_origins import (
+    BACKWARD_OF,
+    OF_OPTIMIZERS,
+    names_at,
+    origins,
+    places_of,
+)
 
 Ints = NDArray[np.int64]
 
@@ -126,15 +133,21 @@ def before(trace: Trace, event: int) -> Trace:
 
 
 def operators(trace: Trace, events: Ints) -> list[str]:
-    """The operator or line of each of some allocs, or else the last mark before it; or "".
+    """The operator or line of each of some allocs, or what its backward pass belongs to.
 
-    The marks of an imported recording do not count: the range that one begins may have ended.
+    Otherwise the last mark before it, or "". The marks of an imported recording and those of
+    PyTorch's optimizers do not count: the range that one begins may have ended.
     """
+    named = names_at(trace, trace.label, events)
+    found = origins(trace)
+    index = np.searchsorted(found.allocs, events)
+    derived = (named == "") & found.derived[index]
+    named[derived] = BACKWARD_OF + places_of(trace, found.source[index[derived]])
+    ours = np.array([not label.startswith(OF_OPTIMIZERS) for label in trace.labels], np.bool_)
     marks = np.flatnonzero((trace.op == MARK) & (trace.provenance.kind != "imported"))
+    marks = marks[ours[trace.block[marks]]]
     last = np.searchsorted(marks, events) - 1
-    labels = [one_line(label) for label in trace.labels]
-    named = [""] * len(events) if trace.label is None else [labels[n] for n in trace.label[events]]
     return [
-        name or (labels[int(trace.block[marks[row]])] if row >= 0 else "")
+        one_line(name or (trace.labels[int(trace.block[marks[row]])] if row >= 0 else ""))
         for name, row in zip(named, last.tolist(), strict=True)
     ]

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from allocbench.questions.failure import operators
 from allocbench.questions.holding import alike, by_kind, by_module, holders, places_in_words
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, block_origins, write
 from tests.commands import folder, run
@@ -255,3 +256,11 @@ def test_what_an_unfinished_forward_pass_keeps_are_activations() -> None:
     found = kinds(replace(trace, **columns))
     assert found[block_origins.ACTIVATIONS] == 300 + 500 + 4
     assert block_origins.FORWARD not in found
+
+
+def test_a_request_of_a_backward_pass_is_named_by_what_it_belongs_to() -> None:
+    trace = training()
+    upstream = np.flatnonzero((trace.size == 500) & (trace.label == BACKWARD))
+    assert operators(trace, upstream) == ["backward of train.py:3:f"] * len(upstream)
+    gradient = np.flatnonzero((trace.size == 1000) & (trace.label == BACKWARD))[1:]
+    assert operators(trace, gradient) == ["step"] * len(gradient), "the mark of a method has ended"
