@@ -17,6 +17,7 @@ the command line: UsageError, SpecError, TraceError, RecordError, NullGpuError.
     api.whatif("-- python train.py", device="null:l4")
     api.recommend("gpt2-train", "sim:24GiB")
     api.tune("gpt2-train", budget=100)
+    api.diff("old.csv", "new.csv")
     api.sweep(["gpt2-train", "llm-decode"], ["bfc", "caching"], ["sim:24GiB"], "sweep.jsonl")
     api.history("benchmarks/results/asv")
 """
@@ -174,6 +175,33 @@ def recommend(
     study.rows.attrs["advice"] = study.advice
     study.rows.attrs["confidence"] = study.confidence
     return study.rows
+
+
+def diff(
+    old: Workload,
+    new: Workload | None = None,
+    allocator: str = "caching",
+    other: str | None = None,
+    device: str = DEVICE,
+) -> pd.DataFrame:
+    """The parts of the difference of two peaks: see `allocbench.questions.diff.frame`.
+
+    new: default: the same again. other: the allocator of the new side, default: the same.
+    `attrs["difference"]` of the frame is the `allocbench.questions.diff.Difference`.
+    """
+    from allocbench.questions import diff as differing
+
+    first, device = _case(old, device)
+    second = first if new is None else _case(new, device)[0]
+    names = _name(old, first), _name(old if new is None else new, second)
+    sides = (
+        differing.Side(names[0], first, allocator),
+        differing.Side(names[1], second, other or allocator),
+    )
+    found = differing.diff(*sides, device)
+    table = differing.frame(found)
+    table.attrs["difference"] = found
+    return table
 
 
 def sweep(

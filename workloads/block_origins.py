@@ -86,10 +86,14 @@ def origins(trace: Trace) -> Origins:
 
 def places_of(trace: Trace, events: Ints) -> NDArray[np.object_]:
     """Where each of some allocs comes from: the line of the program, then its label, or ""."""
-    lines, labels = names_at(trace, trace.line, events), names_at(trace, trace.label, events)
-    places = np.empty(len(events), object)
-    places[:] = [_place(*pair) for pair in zip(lines, labels, strict=True)]
-    return places
+    names = ("", *trace.labels)  # 0 stands for a column that the trace does not have
+    numbers = [
+        np.zeros(len(events), np.int64) if column is None else column[events].astype(np.int64) + 1
+        for column in (trace.line, trace.label)
+    ]
+    pairs, index = np.unique(numbers[0] * len(names) + numbers[1], return_inverse=True)
+    places = [_place(names[pair // len(names)], names[pair % len(names)]) for pair in pairs]
+    return np.array([*places, ""], object)[index]
 
 
 def _place(line: str, label: str) -> str:
@@ -134,6 +138,8 @@ def _derived(
         return kind
     size = trace.size[allocs].astype(np.int64)
     first_end, last_end = int(steps.ends[0]), int(steps.ends[-1])
+    # What the last step of several leaves may be freed after the end of the trace.
+    last_begin = int(steps.ends[-2]) if len(steps.ends) > 1 else last_end
     step = np.searchsorted(steps.ends, allocs)  # the number of the step of each alloc
     whole = step < len(steps.ends)
     begin = np.where(whole, steps.begins[np.minimum(step, len(steps.begins) - 1)], len(trace))
@@ -145,7 +151,7 @@ def _derived(
     backward = unlabeled[trace.label[allocs]] & ~earlier | (passes == BACKWARD_PASS)
     backward &= ~update
     forward = ~backward & ~update
-    lasting = (ends > last_end) & (allocs < last_end)
+    lasting = (ends > last_end) & (allocs < last_begin)
     backward_at = allocs[backward & ~earlier]
     first_backward = int(backward_at[0]) if len(backward_at) else first_end
 

@@ -53,6 +53,11 @@ COMMANDS = (
         QUESTIONS,
     ),
     Command(
+        "diff",
+        "Show what changed between two traces, programs, versions of PyTorch or allocators.",
+        QUESTIONS,
+    ),
+    Command(
         "tune",
         "Search the settings of an allocator for the smallest device that is enough, then for "
         "time.",
@@ -100,11 +105,6 @@ COMMANDS = (
     Command(
         "convert",
         "Convert a trace in any format to Parquet, or to plain CSV op,id,size.",
-        TRACES,
-    ),
-    Command(
-        "match",
-        "Match two traces of the same program event by event, and compare their peaks.",
         TRACES,
     ),
     Command(

@@ -30,23 +30,32 @@ def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
     if event is None:
         load = trace.load
         event = int(load.argmax()) if len(load) else 0
-    found = origins(trace)
-    alive = np.flatnonzero((found.allocs <= event) & (found.ends > event))
-    source = found.source[alive]
-    place = places_of(trace, source)
-    derived = found.derived[alive]
-    place[derived] = BACKWARD_OF + place[derived]
-    rows = pd.DataFrame(
-        {
-            "kind": found.kind[alive],
-            "place": place,
-            "module": names_at(trace, trace.module, source),
-            "blocks": 1,
-            "bytes": trace.size[found.allocs[alive]].astype(np.int64),
-        }
-    )
+    found = blocks(trace)
+    alive = found[(found["begin"] <= event) & (found["end"] > event)]
+    rows = alive[["kind", "place", "module"]].assign(blocks=1, bytes=alive["bytes"])
     summed = rows.groupby(["kind", "place", "module"], as_index=False, sort=True).sum()
     return summed.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+
+
+def blocks(trace: Trace) -> pd.DataFrame:
+    """The blocks of a trace, in order of their allocs.
+
+    Columns: begin and end (events; the number of events for a block that is never freed), bytes
+    (requested), and kind, place and module as in `holders`.
+    """
+    found = origins(trace)
+    place = places_of(trace, found.source)
+    place[found.derived] = BACKWARD_OF + place[found.derived]
+    return pd.DataFrame(
+        {
+            "begin": found.allocs,
+            "end": found.ends,
+            "bytes": trace.size[found.allocs].astype(np.int64),
+            "kind": found.kind,
+            "place": place,
+            "module": names_at(trace, trace.module, found.source),
+        }
+    )
 
 
 def by_kind(held: pd.DataFrame, most: int = 3) -> pd.DataFrame:

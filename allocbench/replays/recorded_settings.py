@@ -30,10 +30,29 @@ def in_force(text: str, trace: AnyTrace, *, version: bool = True) -> str:
         options = settings_of(trace) | options
     if options == inner.options:
         return text
-    actual = Spec(inner.name, options)
+    return _inside(wrappers, Spec(inner.name, options))
+
+
+def fixed(text: str, trace: AnyTrace) -> str:
+    """The spec that has the same rules with any trace as this one has with a trace.
+
+    Raises SpecError.
+    """
+    *wrappers, inner = parse(in_force(text, trace)).layers
+    if inner.name != "caching":
+        return text
+    default = next(rules.version for rules in PytorchRules.sets() if rules.is_default)
+    options = {"version": default} | inner.options
+    if options.keys() <= _BESIDE_SETTINGS:
+        options["conf"] = ""  # PyTorch's defaults
+    return _inside(wrappers, Spec(inner.name, options))
+
+
+def _inside(wrappers: Sequence[Spec], inner: Spec) -> str:
+    """The spec of an allocator inside of wrappers, the outermost first."""
     for wrapper in reversed(wrappers):
-        actual = Spec(wrapper.name, wrapper.options, actual)
-    return str(actual)
+        inner = Spec(wrapper.name, wrapper.options, inner)
+    return str(inner)
 
 
 def settings_of(trace: AnyTrace) -> dict[str, str]:

@@ -92,7 +92,7 @@ def test_every_encoding_has_the_letters(encoding: str) -> None:
         "explain gpt2-train --device sim:6GiB",
         f"replay gpt2-train --allocator bfc {QUICK}",
         "plan gpt2-train --planner best_fit",
-        "match gpt2-train gpt2-train",
+        "diff gpt2-train moe-train",
         "list",
     ],
 )
@@ -258,7 +258,7 @@ def test_python_without_docstrings(line: str, shown: str) -> None:
         ("fit good.csv --allocators bfc --time-limit 0 --json /dev/full", ".json"),
         ("explain good.csv --device sim:2MiB --json /dev/full", ".json"),
         ("plan good.csv --planner best_fit -o /dev/full", ".csv"),
-        ("match good.csv good.parquet --json /dev/full", ".json"),
+        ("diff good.csv good.parquet --json /dev/full", ".json"),
     ],
 )
 def test_results_that_cannot_be_written_are_shown_and_kept(

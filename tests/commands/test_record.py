@@ -238,13 +238,3 @@ def test_commands_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_program_that_is_not_recorded_keeps_no_history() -> None:
     command = [sys.executable, "-c", f"{TRAIN}\nassert not torch.settings"]
     subprocess.run(command, check=True)
-
-
-def test_match_says_how_far_two_traces_agree() -> None:
-    record()
-    shown = run("match good.csv t.parquet")
-    assert shown.exit_code == 0
-    assert "peak error" in shown.stdout
-    told = run("match t.parquet t.parquet --json - --rounding 512").stdout
-    assert '"matched": 4' in told
-    assert '"peak_error": 0.0' in told

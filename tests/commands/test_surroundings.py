@@ -36,7 +36,7 @@ SHOWN = {
     "inspect": "inspect good.csv",
     "plan": "plan good.csv --planner best_fit",
     "convert": "convert good.csv -o -",
-    "match": "match good.csv good.csv",
+    "diff": "diff good.csv good.csv",
 }
 """Commands that write to standard output."""
 WRITING = {
@@ -51,7 +51,7 @@ WRITING = {
     "replay": f"{SHOWN['replay']} --json",
     "plan": f"{SHOWN['plan']} -o",
     "convert": "convert good.csv -o",
-    "match": f"{SHOWN['match']} --json",
+    "diff": f"{SHOWN['diff']} --json",
 }
 """Commands that write a file, whose name comes last."""
 ELSEWHERE = {"record", "run", "asv-compare", "asv-machine", "asv-scrub"}

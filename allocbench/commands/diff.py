@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""allocbench diff: what changed between two traces, or two allocators, part by part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from allocbench.base import units
+from allocbench.commands import options
+from allocbench.errors import UsageError
+from allocbench.inputs import DEVICE
+from allocbench.output.files import STDOUT, check_outputs, records_written
+from allocbench.output.stdout import tell_notes
+from allocbench.output.terminal import console, plain_table
+from allocbench.reports.advice import diff as words
+from allocbench.reports.rows.results import records
+
+if TYPE_CHECKING:
+    from allocbench.questions.diff import Difference, Side
+
+EXAMPLES = (
+    "allocbench diff old.csv trace.csv",
+    "allocbench diff gpt2-train --versions 2.9,2.13",
+    "allocbench diff gpt2-train --allocators caching,caching:expandable_segments=true",
+    "allocbench diff --vary batch=8,16 -- python train.py --batch {batch}",
+)
+_SHOWN = 12  # parts
+_COMMON = "caching"
+
+
+def run(
+    old: options.Workload,
+    new: Annotated[
+        str | None,
+        typer.Argument(metavar="[WORKLOAD|FILE]", help="The new one; default: the same again."),
+    ] = None,
+    allocators: Annotated[
+        str,
+        typer.Option(
+            metavar="SPEC[,SPEC]",
+            help="The allocator of both, or that of the old and that of the new; see `list"
+            " allocators`.",
+        ),
+    ] = _COMMON,
+    versions: Annotated[
+        str | None,
+        typer.Option(
+            metavar="OLD,NEW", help="Two versions of PyTorch whose rules are compared: 2.9,2.13."
+        ),
+    ] = None,
+    vary: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME=A,B",
+            help="Replace {NAME} in the command line of a program by A and by B.",
+            rich_help_panel=options.OF_PROGRAM,
+        ),
+    ] = None,
+    device: options.Device = DEVICE,
+    model: options.Model = None,
+    json: Annotated[str | None, options.json_option("the parts")] = None,
+) -> None:
+    """Show what changed between two traces, two allocators, or two values of a program's option.
+
+    The difference of the peaks of reserved bytes is the sum of its parts: blocks by kind, line and
+    module of the model, bytes that rounding adds, and free bytes in segments. If both the requests
+    and the allocator differ, the new requests are also replayed under the old rules, so that each
+    part is due to the program or to the allocator. Parts of the program are new, gone, larger,
+    smaller, freed later or earlier, or alive at another moment. The command also shows the first
+    request that differs, and how many agree in order.
+
+    A line that has only moved in its file is the same line. A replay has the memory that it needs.
+    """
+    from allocbench.inputs.question import check_specs
+    from allocbench.questions import diff
+
+    check_outputs(json, inputs=[name for name in (old, new) if name is not None])
+    option = "--allocators" if versions is None else "--versions"
+    specs = _specs(allocators, versions)
+    check_specs(option, specs, device)
+    sides, device = _sides(old, new, specs, vary, device, model)
+    found = diff.diff(*sides, device)
+    with records_written(diff.frame(found), json):
+        if json != STDOUT:
+            _print(found)
+
+
+def _specs(allocators: str, versions: str | None) -> list[str]:
+    """The specs of the old and the new side; one if they are equal."""
+    from allocbench.inputs.question import allocator_specs
+
+    specs = allocator_specs(allocators)
+    if versions is not None:
+        if allocators != _COMMON:
+            raise UsageError("--versions and --allocators: give one of them")
+        specs = [f"{_COMMON}:version={version}" for version in versions.split(",")]
+    if len(specs) > 2 or (versions is not None and len(specs) < 2):
+        option = "--allocators" if versions is None else "--versions"
+        raise UsageError(f"{option}: {len(specs)} given; diff compares two")
+    return specs
+
+
+def _sides(
+    old: str, new: str | None, specs: list[str], vary: str | None, device: str, model: str | None
+) -> tuple[tuple[Side, Side], str]:
+    """The two sides, and the device; raises UsageError, and as `inputs.question.read`."""
+    from allocbench.inputs.question import notes_on_recordings, read
+    from allocbench.questions.diff import Side
+
+    if vary is not None:
+        if new is not None:
+            raise UsageError("--vary compares a program with itself; name no other trace")
+        traces = _varied(old, vary)
+        notes = [
+            note
+            for name, trace in traces.items()
+            for note in notes_on_recordings({name: trace}, specs[:1], device)
+        ]
+    else:
+        if new is None and len(specs) == 1:
+            raise UsageError(
+                "name two traces, or with one trace two allocators (--allocators A,B), two versions"
+                " (--versions 2.9,2.13) or two values of a program's option (--vary batch=8,16)"
+            )
+        questions = [
+            read([workload], specs, device, option="--allocators", model=model)
+            for workload in dict.fromkeys((old, new or old))
+        ]
+        device = questions[-1].device
+        traces = dict(question.only for question in questions)
+        if len(traces) < len(questions):  # equal names
+            traces = dict(zip((old, str(new)), (one.only[1] for one in questions), strict=True))
+        notes = [note for question in questions for note in question.notes]
+    tell_notes(list(dict.fromkeys(notes)))
+    names = list(traces)
+    if len(names) == 1:
+        names = specs if len(specs) == 2 else ["the old one", "the new one"]
+    first, *others = traces.values()
+    return (
+        Side(names[0], first, specs[0]),
+        Side(names[1], [first, *others][-1], specs[-1]),
+    ), device
+
+
+def _varied(old: str, vary: str) -> dict[str, Any]:
+    """The traces of a program with two values of an option, by name."""
+    from allocbench.programs import program
+    from allocbench.questions.vary import variation
+
+    varied = variation(vary)
+    if not program.is_program(old):
+        raise UsageError("--vary is for a program: -- python train.py --batch {batch}")
+    if len(varied.values) != 2:
+        raise UsageError(f"--vary {vary}: {len(varied.values)} values; diff compares two")
+    asked = program.of_text(old)
+    varied.check(asked)
+    return {
+        f"{varied.name}={value}": program.load(varied.of(asked, value)) for value in varied.values
+    }
+
+
+def _print(found: Difference) -> None:
+    out = console()
+    names = found.old.name, found.new.name
+    peaks = found.old_peak.reserved, found.between.reserved, found.new_peak.reserved
+    lines = [words.headline(names, peaks)]
+    parts = records(found.rows)
+    if parts:
+        lines[0] += f" {words.most(parts[0])}"
+    if found.first is not None:
+        lines.append(
+            words.first_change(names, found.first.event, found.first.step, found.first.words)
+        )
+    elif found.old.trace is not found.new.trace:
+        lines.append("All requests are the same.")
+    if found.agreement is not None and found.first is not None:
+        shares = found.agreement
+        lines.append(words.agreement(names, shares.matched, shares.old, shares.new))
+    for line in lines:
+        out.print(Text(line))
+    out.print()
+    out.print(_table(found, parts))
+
+
+def _table(found: Difference, parts: list[dict[str, Any]]) -> Table:
+    numbers = ("change", "old", "new")
+    table = plain_table("what the peak of reserved bytes consists of", *numbers, "", right=numbers)
+
+    def add(change: int, old: int, new: int, text: str) -> None:
+        table.add_row(words.signed(change), units.size(old), units.size(new), Text(text))
+
+    for part in parts[:_SHOWN]:
+        add(part["change"], part["old"], part["new"], words.what(part))
+    rest = found.rows[_SHOWN:]
+    if len(rest):
+        sums = [int(rest[name].sum()) for name in numbers]
+        add(sums[0], sums[1], sums[2], units.count(len(rest), "smaller part"))
+    if parts:
+        table.add_section()
+    add(found.change, found.old_peak.reserved, found.new_peak.reserved, "peak reserved, the sum")
+    return table

@@ -1,0 +1,251 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What changed between two traces: parts by hand, and that they always add up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocbench import api
+from allocbench.questions.diff import Difference, FirstChange, Side, diff, frame
+from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog, write
+from tests.commands import folder, run
+from tests.traces import make, valid_traces
+
+__all__ = ["folder"]  # the fixture, by its import
+MIB = 1 << 20
+DEVICE = "sim:4GiB"
+Row = tuple[int, int, int, str]  # op, block, bytes, line
+
+
+def program(*rows: Row, **about: Any) -> Trace:
+    """A trace whose allocs have lines, and whose marks begin steps."""
+    lines = sorted({line for *_, line in rows} - {""})
+    labels = ("", "step", *lines)
+    column = np.array([labels.index(line) for *_, line in rows], np.uint32)
+    events = [(op, 1 if op == MARK else block, size) for op, block, size, _ in rows]
+    return make(events, labels=labels, label=np.zeros(len(rows), np.uint32), line=column, **about)
+
+
+def between(old: Trace, new: Trace, spec: str = "caching", other: str = "") -> Difference:
+    return diff(Side("old", old, spec), Side("new", new, other or spec), DEVICE)
+
+
+def parts(found: Difference) -> dict[str, tuple[str, int, int, int]]:
+    """By what it is and its line: how, change and numbers of blocks."""
+    return {
+        row["place"] or row["what"]: (
+            row["how"],
+            row["change"],
+            *(0 if row[name] is None else int(row[name]) for name in ("old_blocks", "new_blocks")),
+        )
+        for row in found.rows.replace({np.nan: None}).to_dict("records")
+    }
+
+
+STEP = (MARK, 0, 0, "")
+OLD = program(
+    (ALLOC, 0, 40 * MIB, "net.py:3 load"),
+    (ALLOC, 1, 24 * MIB, "net.py:7 forward"),
+    STEP,
+    (ALLOC, 2, 30 * MIB, "net.py:9 forward"),
+    (FREE, 2, 0, ""),
+    (ALLOC, 3, 20 * MIB, "net.py:12 loss"),
+    (FREE, 3, 0, ""),
+)
+
+
+def test_every_way_of_changing() -> None:
+    """naive reserves what is requested, so that the peak is that of the load."""
+    new = program(
+        (ALLOC, 0, 40 * MIB, "net.py:3 load"),
+        (ALLOC, 1, 32 * MIB, "net.py:7 forward"),  # larger
+        STEP,
+        (ALLOC, 2, 30 * MIB, "net.py:9 forward"),
+        (ALLOC, 3, 20 * MIB, "net.py:12 loss"),  # the block before is freed later
+        (ALLOC, 4, 6 * MIB, "other.py:1 f"),  # new
+        (FREE, 2, 0, ""),
+        (FREE, 3, 0, ""),
+    )
+    found = between(OLD, new, "naive")
+    assert (found.old_peak.reserved, found.new_peak.reserved) == (94 * MIB, 128 * MIB)
+    assert parts(found) == {
+        "net.py:12 loss": ("at another moment", 20 * MIB, 0, 1),
+        "net.py:7 forward": ("larger", 8 * MIB, 1, 1),
+        "other.py:1 f": ("new", 6 * MIB, 0, 1),
+    }
+    assert found.first == FirstChange(
+        (1, 1), 0, ("requests 24.0 MiB (net.py:7 forward)", "requests 32.0 MiB (net.py:7 forward)")
+    )
+    back = between(new, OLD, "naive")
+    assert parts(back) == {
+        "net.py:12 loss": ("at another moment", -20 * MIB, 1, 0),
+        "net.py:7 forward": ("smaller", -8 * MIB, 1, 1),
+        "other.py:1 f": ("gone", -6 * MIB, 1, 0),
+    }
+
+
+def test_blocks_that_are_freed_later_and_more_blocks() -> None:
+    def repeated(later: int, times: int = 4) -> Trace:
+        rows: list[Row] = []
+        for n in range(times):
+            rows += [STEP, (ALLOC, n, 10 * MIB, "train.py:5 step")]
+            if n >= later:
+                rows.append((FREE, n - later, 0, ""))
+        return program(*rows)
+
+    assert parts(between(repeated(0), repeated(2), "naive")) == {
+        "train.py:5 step": ("freed later", 20 * MIB, 1, 3)
+    }
+    assert parts(between(repeated(2), repeated(0), "naive")) == {
+        "train.py:5 step": ("freed earlier", -20 * MIB, 3, 1)
+    }
+    assert parts(between(repeated(1, 4), repeated(3, 5), "naive")) == {
+        "train.py:5 step": ("more blocks", 20 * MIB, 2, 4)
+    }
+    # The first step is the same; the second frees its block in one trace only.
+    found = between(repeated(0), repeated(1), "naive").first
+    assert found == FirstChange(
+        (2, 3), 1, ("frees 10.0 MiB (train.py:5 step)", "requests 10.0 MiB (train.py:5 step)")
+    )
+
+
+def test_rounding_and_segments_are_parts() -> None:
+    """PyTorch: 1,000 B take 1,024 B of a segment of 2 MiB, 11 MiB a whole segment of 12 MiB."""
+    found = between(
+        program((ALLOC, 0, 1000, "a.py:1 f")), program((ALLOC, 0, 11 * MIB, "a.py:1 f"))
+    )
+    assert (found.old_peak.reserved, found.new_peak.reserved) == (2 * MIB, 12 * MIB)
+    assert parts(found) == {
+        "a.py:1 f": ("larger", 11 * MIB - 1000, 1, 1),
+        "rounding": ("", MIB - 24, 0, 0),  # 1 MiB is not split off
+        "free in small segments": ("", 1024 - 2 * MIB, 0, 0),
+    }
+
+
+def test_what_the_program_changes_and_what_the_allocator_changes() -> None:
+    old, new = (program((ALLOC, 0, size, "a.py:1 f")) for size in (3 * MIB, 5 * MIB))
+    found = between(old, new, "naive", "caching")
+    # Under the rules of naive, 5 MiB are reserved; PyTorch takes a segment of 20 MiB.
+    assert [peak.reserved for peak in (found.old_peak, found.between, found.new_peak)] == [
+        3 * MIB,
+        5 * MIB,
+        20 * MIB,
+    ]
+    rows = found.rows.set_index("cause")["change"].to_dict()
+    assert rows == {"allocator": 15 * MIB, "program": 2 * MIB}
+
+
+def test_recorded_settings_are_rules_of_their_side_only() -> None:
+    trace = program((ALLOC, 0, 5 * MIB, "a.py:1 f"))
+    settings = Provenance(extra={"settings": {"expandable_segments": "true"}})
+    found = between(trace, replace(trace, provenance=settings))
+    assert [peak.reserved for peak in (found.old_peak, found.between, found.new_peak)] == [
+        20 * MIB,
+        20 * MIB,
+        20 * MIB,
+    ]
+    small = program((ALLOC, 0, 1000, "a.py:1 f"), (ALLOC, 1, 12 * MIB, "a.py:2 f"))
+    found = between(small, replace(small, provenance=settings))
+    assert set(found.rows["cause"]) == {"allocator"}
+    assert found.between == found.old_peak
+    assert found.new_peak.reserved - found.old_peak.reserved == found.rows["change"].sum()
+
+
+def test_a_line_that_has_moved_is_the_same_line() -> None:
+    lines = {"net.py:7 forward": "net.py:8 forward", "net.py:9 forward": "net.py:11 forward"}
+    moved = replace(OLD, labels=tuple(lines.get(label, label) for label in OLD.labels))
+    assert between(OLD, moved, "naive").rows.empty
+    renamed = replace(
+        OLD, labels=tuple(label.replace("net.py", "net_2.py") for label in OLD.labels)
+    )
+    assert between(OLD, renamed, "naive").rows.empty
+    inserted = program(
+        (ALLOC, 0, 8 * MIB, "net.py:5 forward"),
+        (ALLOC, 1, 8 * MIB, "net.py:6 forward"),
+        (ALLOC, 2, 8 * MIB, "net.py:6 forward"),
+    )
+    before = program(
+        (ALLOC, 0, 8 * MIB, "net.py:5 forward"), (ALLOC, 1, 8 * MIB, "net.py:5 forward")
+    )
+    # The line with two blocks is that which has moved from 5 to 6.
+    assert parts(between(before, inserted, "naive")) == {"net.py:5 forward": ("new", 8 * MIB, 0, 1)}
+
+
+def test_kinds_and_modules_that_one_trace_does_not_have_do_not_tell_blocks_apart() -> None:
+    trace = catalog.load("gpt2-train")
+    bare = replace(trace, module=None, kind=None)
+    assert between(trace, bare).rows.empty
+    assert between(trace, trace).rows.empty
+
+
+@given(valid_traces(), valid_traces(), st.sampled_from(["caching", "naive", "bfc", "buddy"]))
+def test_the_parts_add_up(old: Trace, new: Trace, other: str) -> None:
+    old, new = (replace(trace, size=trace.size % np.uint64(2**40)) for trace in (old, new))
+    old, new = (replace(trace, size=trace.size + (trace.op == ALLOC)) for trace in (old, new))
+    found = between(old, new, "caching", other)
+    assert found.rows["change"].sum() == found.change
+    causes = found.rows.groupby("cause")["change"].sum()
+    assert causes.get("program", 0) == found.between.reserved - found.old_peak.reserved
+    assert (found.rows["change"] == found.rows["new"] - found.rows["old"]).all()
+    same = between(old, old)
+    assert (same.change, len(same.rows), same.first) == (0, 0, None)
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [("gpt2-train", "moe-train"), ("resnet50-train", "bert-serve"), ("llm-paged", "llm-decode")],
+)
+def test_the_parts_of_bundled_traces_add_up(one: str, two: str) -> None:
+    found = between(
+        catalog.load(one), catalog.load(two), "caching", "caching:expandable_segments=true"
+    )
+    assert found.rows["change"].sum() == found.change
+    peak = frame(found).iloc[-1]
+    assert (peak["what"], peak["change"]) == ("peak reserved", found.change)
+
+
+def test_the_command(folder: Path) -> None:
+    write(OLD, "old.parquet")
+    write(replace(OLD, size=OLD.size * np.uint64(2)), "new.parquet")
+    shown = run("diff old.parquet new.parquet --allocators naive")
+    assert shown.exit_code == 0
+    assert "new reserves 188 MiB at its peak, 94.0 MiB more than old (94.0 MiB)" in shown.stdout
+    rows = json.loads(run("diff old.parquet new.parquet --allocators naive --json -").stdout)
+    assert sum(row["change"] for row in rows[:-1]) == rows[-1]["change"] == 94 * MIB
+    table = api.diff(OLD, replace(OLD, size=OLD.size * np.uint64(2)), "naive")
+    assert table["change"].iloc[-1] == 94 * MIB
+    both = "caching,caching:expandable_segments=true"
+    for line in ("diff gpt2-train --versions 2.9,2.13", f"diff gpt2-train --allocators {both}"):
+        rows = json.loads(run(f"{line} --json -").stdout)
+        assert {row["cause"] for row in rows[:-1]} == {"allocator"}
+        assert sum(row["change"] for row in rows[:-1]) == rows[-1]["change"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("diff gpt2-train", "name two traces"),
+        ("diff gpt2-train --versions 2.9", "--versions: 1 given"),
+        ("diff gpt2-train --versions 2.9,1.2", "--versions"),
+        ("diff gpt2-train --allocators bfc,naive,slab", "--allocators: 3 given"),
+        ("diff gpt2-train --versions 2.9,2.13 --allocators bfc", "give one of them"),
+        ("diff gpt2-train --vary batch=1,2", "--vary is for a program"),
+        ("diff gpt2-train gpt2-train --vary batch=1,2", "name no other trace"),
+        ("diff --vary batch=1,2,3 -- python train.py {batch}", "3 values; diff compares two"),
+        ("diff gpt2-train nowhere.csv", "neither a file nor a workload"),
+    ],
+)
+def test_errors_are_one_line(line: str, why: str, folder: Path) -> None:
+    done = run(line)
+    assert done.exit_code == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1
+    assert why in done.stderr
