@@ -54,7 +54,7 @@ COMMANDS = (
     ),
     Command(
         "diff",
-        "Show what changed between two traces, programs, versions of PyTorch or allocators.",
+        "Show what changed between two traces, two allocators, or two values of a program's option.",
         QUESTIONS,
     ),
     Command(

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from allocbench.questions.diff import Difference, Side
 
 EXAMPLES = (
-    "allocbench diff old.csv trace.csv",
+    "allocbench diff snapshot.pickle trace.csv",
     "allocbench diff gpt2-train --versions 2.9,2.13",
     "allocbench diff gpt2-train --allocators caching,caching:expandable_segments=true",
     "allocbench diff --vary batch=8,16 -- python train.py --batch {batch}",

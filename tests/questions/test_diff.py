@@ -181,9 +181,11 @@ def test_a_line_that_has_moved_is_the_same_line() -> None:
 
 def test_kinds_and_modules_that_one_trace_does_not_have_do_not_tell_blocks_apart() -> None:
     trace = catalog.load("gpt2-train")
-    bare = replace(trace, module=None, kind=None)
-    assert between(trace, bare).rows.empty
+    assert between(trace, replace(trace, module=None)).rows.empty
     assert between(trace, trace).rows.empty
+    kind = np.where(OLD.op == ALLOC, len(OLD.labels), 0).astype(np.uint32)
+    told = replace(OLD, labels=(*OLD.labels, "parameters"), kind=kind)
+    assert between(OLD, told).rows.empty
 
 
 @given(valid_traces(), valid_traces(), st.sampled_from(["caching", "naive", "bfc", "buddy"]))
