@@ -54,7 +54,8 @@ COMMANDS = (
     ),
     Command(
         "diff",
-        "Show what changed between two traces, two allocators, or two values of a program's option.",
+        "Show what changed between two traces, two allocators, or two values of a program's "
+        "option.",
         QUESTIONS,
     ),
     Command(
