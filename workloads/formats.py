@@ -238,7 +238,7 @@ OTHERS = (
     ),
     Other(
         "a log of nvidia-smi",
-        rb"[^\n]*memory\.used",
+        rb"[^\n]*memory\.used|(?s:.{0,400}\| NVIDIA-SMI )",
         "it shows the use of a card over time, and no requests",
         SNAPSHOT_INSTEAD,
     ),
@@ -253,6 +253,12 @@ OTHERS = (
         rb"SQLite format 3\0",
         "it has calls of the driver, and not the requests behind them",
         SNAPSHOT_INSTEAD,
+    ),
+    Other(
+        "a model of llama.cpp (GGUF)",
+        rb"GGUF",
+        "it holds the weights of a model",
+        "`allocbench explain` takes the log of the server",
     ),
     Other("compressed with zstd", rb"\x28\xb5\x2f\xfd", "", _EXPAND),
     Other("an archive", rb"(?s)PK\x03\x04|.{257}ustar", "it has several files", "name one of them"),

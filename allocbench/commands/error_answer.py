@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.base.error_text import ErrorText, HeldBuffer, MemoryDump
+from allocbench.base.error_text import HOST, ErrorText, HeldBuffer, MemoryDump
 from allocbench.base.text import one_line
 from allocbench.inputs import Unchosen
 from allocbench.inputs.devices import bytes_of_card
@@ -79,7 +79,7 @@ def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
         )
     error = _on(device, content)
     found = verdict(error)
-    headline, *rest = sentences(error, found, text_of(error.program).instead)
+    headline, *rest = sentences(error, found, _instead(error))
     kind: Verdict = "unknown"
     if found.kind == FULL and found.certain:
         kind = "too_big"
@@ -97,7 +97,15 @@ def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
         bound=True,
         capacity=size.low if size else None,
         unknown=tuple(rest),
+        when="when the request failed",
+        holders=tuple(Holder(row.name, row.size.middle) for row in by_operator(error)[:_MOST]),
     )
+
+
+def _instead(error: ErrorText) -> str:
+    """How to learn more than a text says; "" where it says all, or is not about a GPU."""
+    says_all = error.segments and not error.unlisted
+    return "" if says_all or error.device == HOST else text_of(error.program).instead
 
 
 def _on(device: str, error: ErrorText) -> ErrorText:
@@ -128,7 +136,7 @@ def _show_held(name: str, dump: MemoryDump) -> None:
 
 def _show(name: str, error: ErrorText, found: ErrorVerdict) -> None:
     out = console()
-    for sentence in sentences(error, found, text_of(error.program).instead):
+    for sentence in sentences(error, found, _instead(error)):
         out.print(Text(sentence))
     table = plain_table(f"{name}: what the text of {error.program} says", "", "")
     for field, words in _FIELDS.items():

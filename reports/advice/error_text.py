@@ -53,7 +53,7 @@ class ErrorVerdict:
 def sentences(error: ErrorText, found: ErrorVerdict, instead: str) -> list[str]:
     """The answer: the verdict, who else uses the card, what the message recommends, what to do.
 
-    instead: how to learn more than the text says.
+    instead: how to learn more than the text says, or "".
     """
     lines = [_headline(error, found), *_users(found)]
     if advice := _advice(error, found):
@@ -62,7 +62,7 @@ def sentences(error: ErrorText, found: ErrorVerdict, instead: str) -> list[str]:
         lines.append(f"The dump does not list the blocks of {units.size(error.unlisted)}.")
     if error.errors > 1:
         lines.append(f"The text has {error.errors} such errors; this is about the last one.")
-    return [*lines, f"To know more: {instead}."]
+    return [*lines, f"To know more: {instead}."] if instead else lines
 
 
 def shown(dump: MemoryDump) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +46,23 @@ BAILIAN = """\
 {"chat_id": 2, "parent_chat_id": 1, "timestamp": 61, "input_length": 50, "output_length": 7, \
 "type": "text", "turn": 2, "hash_ids": [3, 4, 8, 9]}
 """
+USAGE = """\
+{"id": "a", "created": 1700000000, "usage": {"prompt_tokens": 374, "completion_tokens": 44}}
+
+{"created": 1700000000.5, "usage": {"prompt_tokens": 396, "completion_tokens": 109}}
+{"created": 1700000001, "usage": null}
+"""
+LIST = """\
+[{"startTime": "2026-01-02T03:04:05Z", "promptTokens": 374, "outputTokens": 44},
+ {"startTime": "2026-01-02T04:04:05.5+01:00", "promptTokens": 396.0, "outputTokens": 109}]
+"""
+CONVERSATIONS = json.dumps(
+    [
+        {"id": "a", "conversations": [{"value": n * "x"} for n in (1494, 176, 5)]},
+        {"id": "b", "conversations": []},
+        {"id": "c", "conversations": [{"value": 791 * "\u00e9"}, {"value": 433 * "y"}]},
+    ]
+)
 
 
 def log(text: str) -> Requests:
@@ -215,26 +233,15 @@ def test_burstgpt_columns_are_found_by_name() -> None:
             *(0, "no times of arrival: all arrive at once, prompt tokens from prompt_tokens"),
         ),
         (
-            '{"id": "a", "created": 1700000000, "usage": {"prompt_tokens": 374,'
-            ' "completion_tokens": 44, "total_tokens": 418}}\n\n{"created": 1700000000.5, "usage":'
-            ' {"prompt_tokens": 396, "completion_tokens": 109}}\n{"created": 1700000001, "usage":'
-            " null}\n",
+            USAGE,
             *(0.5, "answer tokens from usage.completion_tokens"),
         ),
         (
-            '[{"startTime": "2026-01-02T03:04:05Z", "promptTokens": 374, "outputTokens": 44},'
-            ' {"startTime": "2026-01-02T04:04:05.5+01:00", "promptTokens": 396.0,'
-            ' "outputTokens": 109}]',
+            LIST,
             *(0.5, "arrival from the column startTime (a date and time)"),
         ),
         (
-            '[{"id": "a", "conversations": [{"from": "human", "value": "' + "x" * 1494 + '"},'
-            ' {"from": "gpt", "value": "' + "y" * 176 + '"}, {"from": "human", "value": "z"}]},'
-            ' {"id": "b", "conversations": []}, {"conversations": [{"value": "'
-            + "\u00e9" * 791
-            + '"}, {"value": "'
-            + "y" * 433
-            + '"}]}]',
+            CONVERSATIONS,
             *(0, "tokens are estimated: one for 4 bytes of text"),
         ),
         (
