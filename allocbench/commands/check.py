@@ -183,8 +183,9 @@ def _show(answer: Answer) -> None:
         line = f"  {remedy.kind:<9}  {remedy.words:<41}"
         apart = len(line) + len(remedy.outcome) >= out.width
         out.print(Text(line.rstrip() if apart else f"{line} {remedy.outcome}"), soft_wrap=True)
-        if apart:
-            out.print(Text(f"{'':13}{remedy.outcome}"))
+        below = remedy.how.splitlines() if remedy.kind == "edit" else []
+        for line in [*below, remedy.outcome] if apart else below:
+            out.print(Padding(Text(line), (0, 0, 0, 13)))
     if answer.holders:
         out.print(Text(f"In use {answer.when}:"))
         for holder in answer.holders:

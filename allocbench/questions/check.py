@@ -13,6 +13,7 @@ from typing import Literal
 from allocbench import allocators
 from allocbench.base.cards import find, label
 from allocbench.base.text import one_line
+from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload
 from allocbench.questions import growth, vary
 from allocbench.questions.best import Best, best
@@ -24,6 +25,7 @@ from allocbench.questions.holding import by_kind, holders
 from allocbench.questions.switching import conf, how, with_conf
 from allocbench.questions.tune import EXPANDABLE
 from allocbench.questions.vary import Probe, Variation
+from allocbench.questions.whatif import whatif
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Runner, fresh
 from allocbench.reports.advice import check as sentences
@@ -36,6 +38,7 @@ from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 _LONG_RUN = 100_000  # steps; slower growth is not called a leak
 _STEPS = 3  # a recording that goes on shows a program's need if it has as many steps
 _MOST_HOLDERS = 5
+_MOST_EDITED = 300_000  # events of a trace whose edits are tried, so that the answer takes seconds
 Tell = Callable[[Probe], None]
 
 
@@ -216,12 +219,12 @@ class _Case:
                 told = sentences.grows(self.device, True, growth.sentence(leak))
                 return self._made("grows", told, event=failure.event - 1)
             told = sentences.too_big(self.device, failure.load, bound, run.capacity, fails)
-            return self._made(
-                "too_big", told, self._cards(with_conf(EXPANDABLE)), failure.event - 1
-            )
+            remedies = self._edits() + self._cards(with_conf(EXPANDABLE))
+            return self._made("too_big", told, remedies, failure.event - 1)
         found = self._best()
         settings = self._settings(found)
-        remedies = settings + self._cards(settings[0].change if settings else with_conf(EXPANDABLE))
+        remedies = settings or self._edits()
+        remedies += self._cards(settings[0].change if settings else with_conf(EXPANDABLE))
         if not settings:
             remedies += self._allocators(found)
         verdict: Verdict = "fits_with_setting" if settings else "fragmented"
@@ -251,6 +254,27 @@ class _Case:
         if steady and growing_reserve(self.trace, chosen, self.run.device):
             return ()
         return (self._remedy("setting", chosen, chosen),)
+
+    def _edits(self) -> tuple[Remedy, ...]:
+        """The edits of a training program that `whatif` finds: what fits and asks least."""
+        trace = self.trace
+        if trace.coverage.begins != "start" or len(trace) > _MOST_EDITED:
+            return ()
+        try:
+            chosen = whatif(
+                trace,
+                self.allocator,
+                self.run.device,
+                capacity=self.run.capacity,
+                begin=self.begin,
+            ).enough
+        except UsageError:  # nothing is known to edit
+            return ()
+        if chosen is None:
+            return ()
+        how_made = "\n".join(edit.how for edit in chosen.edits)
+        costs = "; ".join(edit.cost for edit in chosen.edits)
+        return (Remedy("edit", chosen.name, "estimate", chosen.need, how=how_made, costs=costs),)
 
     def _remedy(self, what: Literal["setting", "card"], change: str, spec: str) -> Remedy:
         """A change with which a replay through a spec of `caching` completes."""

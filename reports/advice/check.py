@@ -16,7 +16,7 @@ from allocbench.reports.advice.coverage import needs
 Verdict: TypeAlias = Literal[
     "fits", "fits_with_setting", "fragmented", "too_big", "grows", "unknown"
 ]
-Tried: TypeAlias = Literal["replay", "run"]
+Tried: TypeAlias = Literal["replay", "run", "estimate"]
 
 EXIT_CODES: dict[Verdict, int] = {
     "fits": 0,
@@ -26,7 +26,7 @@ EXIT_CODES: dict[Verdict, int] = {
     "grows": 1,
     "unknown": 2,
 }
-Change: TypeAlias = Literal["setting", "batch", "card", "allocator"]
+Change: TypeAlias = Literal["setting", "edit", "batch", "card", "allocator"]
 ORDER = get_args(Change)
 """What a change asks of the user, the least first."""
 MOST_REMEDIES = 5
@@ -45,13 +45,13 @@ WORDS: dict[Verdict, str] = {
 
 @dataclass(frozen=True)
 class Remedy:
-    """One change with which the program fits, as a replay or a run showed.
+    """One change with which the program fits, as a replay, a run or an estimate shows.
 
-    kind: what changes. change: the spec of an allocator, the name of a card, or an option of the
-    program with its value. need: bytes of the smallest device that is then enough, or what a run
-    reserved; None if that is not known. setting: the value of PyTorch's variable that the change
-    needs too, or "". how: the lines to add to the shell or to the program, "" if there are none.
-    costs: what is lost, or "".
+    kind: what changes; an edit is one of the program. change: the spec of an allocator, the name of
+    a card, an option of the program with its value, or what is edited. need: bytes of the smallest
+    device that is then enough, or what a run reserved; None if that is not known. setting: the
+    value of PyTorch's variable that the change needs too, or "". how: the lines to add to the shell
+    or to the program, "" if there are none. costs: what is lost, or "".
     """
 
     kind: Change
@@ -72,7 +72,7 @@ class Remedy:
     @property
     def outcome(self) -> str:
         """What a replay or a run needed, and what is lost."""
-        verb = "reserves" if self.tried == "run" else "needs"
+        verb = {"run": "reserves", "replay": "needs", "estimate": "needs about"}[self.tried]
         size = "" if self.need is None else f"{verb} {units.size(self.need)} "
         costs = f"; {self.costs}" if self.costs else ""
         return f"{size}({self.tried}){costs}"

@@ -11,11 +11,13 @@ import pytest
 from allocbench.base.cards import find
 from allocbench.questions.check import check
 from allocbench.questions.recommend import study
+from allocbench.questions.whatif import whatif
 from allocbench.replays.capacity import STEP
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.check import Answer, exit_code
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from allocbench.workloads.coverage import Coverage
+from tests.questions.test_whatif import training
 from tests.traces import Event, make
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -163,3 +165,17 @@ def test_the_exit_code_of_several_answers() -> None:
     assert exit_code([of("fits"), of("fits")]) == 0
     assert exit_code([of("fits"), of("unknown")]) == 2
     assert exit_code([of("unknown"), of("grows"), of("fits")]) == 1
+
+
+def test_an_edit_of_the_program_is_a_change_that_helps() -> None:
+    trace = training()
+    card = round(0.8 * trace.max_load)
+    answer = check(trace, f"sim:{card}")
+    assert answer.verdict == "too_big"
+    (edit,) = (one for one in answer.remedies if one.kind == "edit")
+    assert edit.tried == "estimate"
+    found = whatif(trace, "caching", f"sim:{card}", capacity=card).enough
+    assert found is not None
+    assert (edit.change, edit.need) == (found.name, found.need)
+    later = replace(trace, coverage=Coverage(begins="later"))
+    assert not any(one.kind == "edit" for one in check(later, f"sim:{card}").remedies)
