@@ -169,8 +169,8 @@ doc-pictures: $(VENV)/.demo  ## re-draw the pictures of the strategies' pages
 
 screenshot: $(VENV)/.test  ## re-create the table and the picture of the README; needs Chromium
 	mkdir -p build
-	COLUMNS=110 $(BIN)/allocbench compare gpt2-train --allocators caching,bfc,expandable,planned \
-	  --html build/report.html
+	COLUMNS=110 $(BIN)/allocbench compare gpt2-train --allocators caching,bfc,expandable,planned
+	$(BIN)/allocbench check gpt2-train --device sim:8GiB --html build/report.html || test $$? = 1
 	$(BIN)/python -m docs.generate.screenshot build/report.html docs/report.png
 
 stub: $(VENV)/.test  ## re-create the type stubs of the native modules

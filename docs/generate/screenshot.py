@@ -13,7 +13,7 @@ from pathlib import Path
 
 from docs.generate.browser import chromium, visit
 
-WIDTH, HEIGHT = 1280, 1745  # pixels of the page
+WIDTH, HEIGHT = 1280, 1700  # pixels of the page
 
 
 def take(page: Path, picture: Path, width: int = WIDTH, height: int = HEIGHT) -> None:

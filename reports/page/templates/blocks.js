@@ -1,5 +1,5 @@
 // The blocks of a program: which of them are shown, their groups, and what is alive when.
-const DIMENSIONS = ["kind", "line", "module", "operator", "stream", "step"];
+const DIMENSIONS = ["kind", "line", "module", "operator", "size", "step", "stream"];
 const UNKNOWN = "not known";
 // From the bottom of a stack to its top: what lives longest first.
 const KINDS = [
@@ -48,6 +48,7 @@ class Blocks {
     };
     let of;
     if (dimension === "step") of = this.step.map((step) => number(this.stepName(step)));
+    else if (dimension === "size") of = Int32Array.from(this.size, (size) => number(units.bytes(size)));
     else {
       const text = this.sites[dimension].map((name) => name || UNKNOWN);
       const ofSite = text.map((name) => number(dimension === "module" ? alike(name) : name));

@@ -67,8 +67,11 @@ function lastAtMost(numbers, limit) {
 }
 
 const units = {
+  // Three significant digits; ties go to the even digit, as in Python.
   three(number) {
-    const rounded = Number(number.toPrecision(3));
+    const unit = 10 ** Math.max(-9, Math.floor(Math.log10(Math.abs(number) || 1)) - 2);
+    const whole = Math.floor(number / unit), part = number / unit - whole;
+    const rounded = part === 0.5 ? Number(((whole + (whole % 2)) * unit).toPrecision(3)) : Number(number.toPrecision(3));
     if (rounded >= 100) return Math.round(rounded).toLocaleString("en");
     return rounded.toFixed(rounded >= 10 ? 1 : 2);
   },

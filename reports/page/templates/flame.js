@@ -9,8 +9,10 @@ class Flame {
     this.search = root.querySelector("input");
     this.focus = [];
     const { sites } = program.blocks;
-    if (!sites.module.some(Boolean)) this.by.querySelector("[value=module]").remove();
-    root.hidden = !["stack", "line", "operator", "module"].some((name) => sites[name].some(Boolean));
+    const knows = (name) => sites[name].some(Boolean);
+    if (!knows("module")) this.by.querySelector("[value=module]").remove();
+    else if (!knows("stack") && !knows("line")) this.by.value = "module";
+    root.hidden = !["stack", "line", "operator", "module"].some(knows);
     this.by.addEventListener("change", () => { this.focus = []; this.draw(); });
     this.search.addEventListener("input", () => this.draw());
   }
@@ -19,7 +21,7 @@ class Flame {
   path(site) {
     const { sites } = this.program.blocks;
     const at = (name) => sites[name][site];
-    if (this.by.value === "module") return [...(at("module") || "no module").split("."), at("kind") || at("operator")].filter(Boolean);
+    if (this.by.value === "module") return [...alike(at("module") || "no module").split("."), at("kind") || at("operator")].filter(Boolean);
     const calls = at("stack") ? at("stack").split(";") : [at("line")];
     if (at("derived")) calls.unshift("backward pass of");
     const frames = [...calls, at("operator")].filter(Boolean);

@@ -30,7 +30,7 @@ class Program extends StackedArea {
   // Offers the dimensions that tell blocks apart; the first is one that knows most of the bytes.
   fillDimensions() {
     const useful = DIMENSIONS.filter((name) => this.blocks.groups(name).names.length > 1);
-    const offered = useful.length ? useful : ["stream"];
+    const offered = useful.length ? useful : ["size"];
     this.dimension.append(...offered.map((name) => make("option", { value: name, text: name })));
     const known = (name) => {
       const totals = this.blocks.totals(name, this.event);

@@ -98,6 +98,7 @@ class StackedArea {
     context.font = "12px system-ui, sans-serif";
     context.lineWidth = 1;
     this.blocks.steps().forEach(([event, step], n, all) => {
+      if (all.length < 2) return;
       const x = Math.max(left, this.x(event)), end = Math.min(left + width, this.x(n + 1 < all.length ? all[n + 1][0] : this.blocks.events));
       if (end <= x) return;
       if (step % 2) {
