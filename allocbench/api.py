@@ -75,12 +75,13 @@ def fit(
     *,
     time_limit: float = _TIME_LIMIT,
 ) -> pd.DataFrame:
-    """The smallest device for each allocator, default: all. See `allocbench.questions.fit.fit`.
+    """The smallest device for each allocator. See `allocbench.questions.fit.fit`.
 
-    time_limit: seconds to look for the best plan, 0 for none.
+    specs: default: all strategies, and expandable segments. time_limit: seconds to look for the
+    best plan, 0 for none.
     """
     trace, device = _case(workload, device)
-    chosen = allocator_specs(ALL, device) if specs is None else specs
+    chosen = fitting.with_expandable(allocator_specs(ALL, device)) if specs is None else specs
     limits = fitting.bounds(trace, time_limit)
     return fitting.fit(trace, chosen, device, workload=_name(workload, trace), known=limits)
 

@@ -34,7 +34,7 @@ class Command:
 COMMANDS = (
     Command(
         "check",
-        "Does it fit? If not: what helps, who holds the memory, and what is not known.",
+        "Say whether a program fits a card, what helps if not, and who holds the memory.",
         QUESTIONS,
     ),
     Command(

@@ -58,9 +58,10 @@ def run(
     json: Annotated[str | None, options.json_option("the answers")] = None,
     html: options.Html = None,
 ) -> None:
-    """Does it fit? If not: what helps, who holds the memory, and what is not known.
+    """Say whether a program fits a card, what helps if not, and who holds the memory.
 
-    The first line is the verdict. Then come at most five changes with which it fits, the easiest
+    The input is a program, a recording of one, or the text of an error. The first line is the
+    verdict. Then come at most five changes with which it fits, the easiest
     first; each was tried by a replay of the trace or a run of the program. Without --device, the
     answer is for the card on which a recording failed, or else the smallest card that is enough.
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from allocbench.base.cards import note
+from allocbench.base.folding import least_width
 from allocbench.output.terminal import console, fitting, left_out
 from allocbench.reports.advice import findings
 from allocbench.reports.page import tables
@@ -28,7 +29,7 @@ _SPARE = (
     "peak_reserved",
 )
 """Metrics that are left out on a narrow terminal, in this order."""
-_NAME = 16  # letters of an allocator that are not folded
+_NAME = 16  # letters of an allocator that are not folded, or more if a part of it is longer
 _WIDEST = 1000
 
 
@@ -69,5 +70,6 @@ def _print_tables(
 def _width(out: Console, table: tables.Table) -> int:
     """Width of a table in characters if long names of allocators are folded."""
     options = out.options.update(max_width=_WIDEST)
-    folded = max(len(row.allocator) for row in table.rows) - _NAME
+    least = max(_NAME, *(least_width(row.allocator) for row in table.rows))
+    folded = max(len(row.allocator) for row in table.rows) - least
     return out.measure(tables.to_rich(table), options=options).maximum - max(0, folded)

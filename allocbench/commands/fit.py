@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,6 +18,7 @@ from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, check_outputs, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.reports.advice import fitting
 from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
@@ -88,9 +90,15 @@ def run(
     from allocbench.questions import check, fit
     from allocbench.questions.hazards import growing, modelled
     from allocbench.questions.occupancy import Outside, ranks_of
+    from allocbench.questions.recommend import EXPANDABLE
+    from allocbench.questions.switching import with_conf
     from allocbench.replays.runner import Runner
 
     specs = allocator_specs(allocators, device)
+    if allocators == ALL:
+        specs = fit.with_expandable(specs)
+    usual = (PYTORCH, EXPANDABLE)
+    first = [spec for one in usual for spec in specs if with_conf(spec) == one]
     if vary is not None:
         if exit_code:
             raise UsageError("--exit-code: not with --vary, which asks about many values")
@@ -111,27 +119,34 @@ def run(
         )
     with records_written(fitted, json):
         if json != STDOUT:
-            _print(name, fitted, limits, trace.provenance.device)
-            for line in [*growing(run, specs, label(device)), *modelled(specs)]:
+            _print(name, fitted, limits, first)
+            asked = first if allocators == ALL and first else specs
+            for line in [*growing(run, asked, label(device)), *modelled(specs)]:
                 console().print(Text(line))
             if PYTORCH in specs:
                 _print_filled(run, outside, fitted)
             if every_card:
                 rows = {row["allocator"]: row for row in records(fitted)}
-                console().print(_card_table(rows.get(PYTORCH, rows[specs[0]]), outside))
+                console().print(_card_table(rows[(first or specs)[0]], outside))
+            console().print(Text(note(traced_on=trace.provenance.device), "dim"))
     if exit_code:
-        raise typer.Exit(check.exit_code(run, PYTORCH if PYTORCH in specs else specs[0]))
+        raise typer.Exit(check.exit_code(run, (first or specs)[0]))
 
 
-def _print(name: str, rows: pd.DataFrame, known: Bounds, traced_on: str) -> None:
-    out = console()
-    out.print(_table(name, rows))
+def _print(name: str, rows: pd.DataFrame, known: Bounds, first: Sequence[str]) -> None:
+    """Print the answer, and the table. first: the user's allocator and its setting."""
+    out, by_spec = console(), {row["allocator"]: row for row in records(rows)}
+    own, *more = (by_spec[spec] for spec in first or list(by_spec)[:1])
+    setting = (
+        ("expandable_segments:True", more[0]) if more and own["allocator"] == PYTORCH else None
+    )
+    out.print(Text(fitting.answer(name, own, setting)))
+    out.print()
+    out.print(_table(name, rows, first))
     out.print(Text(_bounds(known)))
-    out.print(Text(note(traced_on=traced_on)))
-    for row in records(rows):
+    for row in by_spec.values():
         if row["fails_above"] is not None:
-            more = units.size(row["fails_above"] - row["min_capacity"])
-            out.print(Text(f"{row['allocator']} is not monotone: it fails on {more} more"))
+            out.print(Text(fitting.fails_above(row)))
 
 
 def _print_filled(run: Runner, outside: Outside, rows: pd.DataFrame) -> None:
@@ -176,7 +191,7 @@ def _filling(filled: Occupancy, outside: Outside) -> list[tuple[int, str]]:
     return [*rows, (left, f"{ends}, of {units.size(card.usable)} usable")]
 
 
-def _table(name: str, rows: pd.DataFrame) -> Table:
+def _table(name: str, rows: pd.DataFrame, first: Sequence[str]) -> Table:
     numbers = ("min capacity", "in MiB", "overhead")
     part = " for this part of the program" if rows["coverage"].notna().any() else ""
     table = plain_table(
@@ -186,8 +201,14 @@ def _table(name: str, rows: pd.DataFrame) -> Table:
         "smallest card",
         right=numbers,
     )
-    ordered = rows.sort_values(["candidate", "min_capacity"], ascending=[False, True])
-    for row in records(ordered):
+    place = {spec: n for n, spec in enumerate(first)}
+    ordered = rows.assign(place=[place.get(spec, len(first)) for spec in rows["allocator"]])
+    ordered = ordered.sort_values(
+        ["place", "candidate", "min_capacity"], ascending=[True, False, True], kind="stable"
+    )
+    for n, row in enumerate(records(ordered)):
+        if 0 < n == len(first):
+            table.add_section()
         capacity, overhead = row["min_capacity"], row["overhead"]
         table.add_row(
             Text(row["allocator"] + ("" if row["candidate"] else " (floor)")),

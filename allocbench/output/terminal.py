@@ -21,6 +21,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from allocbench.base.folding import FoldedText
 from allocbench.base.text import printable
 
 Row: TypeAlias = Mapping[str, Any]
@@ -69,9 +70,13 @@ class _PlainTable(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if self.title:  # a line of its own, so that it is not as narrow as the columns
             yield self.title
-            self = copy(self)
-            self.title = None
-        if not self.show_header or self._least_width(console, options) <= options.max_width:
+        self = copy(self)
+        self.title = None
+        self.columns = [copy(column) for column in self.columns]
+        widths = self._widths(console, options)
+        if widths is not None or not self.show_header:
+            for column, width in zip(self.columns, widths or (), strict=False):
+                column.width = width
             yield from super().__rich_console__(console, options)
         elif self.spare:
             smaller = copy(self)
@@ -81,18 +86,37 @@ class _PlainTable(Table):
         else:
             yield from self._one_below_the_other()
 
-    def _least_width(self, console: Console, options: ConsoleOptions) -> int:
-        """Characters that the columns need: whole numbers, and text that can be read."""
+    def add_row(self, *cells: RenderableType | None, **options: Any) -> None:
+        """Add a row; text in columns that are not of numbers is folded between parts of names."""
+        folds = [not column.no_wrap for column in self.columns]
+        shown = [
+            FoldedText(Text(cell) if isinstance(cell, str) else cell)
+            if fold and isinstance(cell, str | Text)
+            else cell
+            for cell, fold in zip(cells, [*folds, *[True] * len(cells)], strict=False)
+        ]
+        super().add_row(*shown, **options)
 
-        def width(cell: RenderableType) -> int:
-            return Measurement.get(console, options, cell).maximum
-
-        widths = [max(map(width, [c.header, *c.cells])) for c in self.columns]
-        folded = [not column.no_wrap for column in self.columns]
-        return sum(
-            _GAP + (min(size, _LEAST_TEXT) if folds else size)
-            for size, folds in zip(widths, folded, strict=True)
-        )
+    def _widths(self, console: Console, options: ConsoleOptions) -> list[int] | None:
+        """The width of each column, at most that of the console; None if that is too narrow."""
+        measured = [
+            [Measurement.get(console, options, cell) for cell in (column.header, *column.cells)]
+            for column in self.columns
+        ]
+        most = [max(cell.maximum for cell in column) for column in measured]
+        least = [
+            width
+            if column.no_wrap
+            else min(width, max(_LEAST_TEXT, *(cell.minimum for cell in cells)))
+            for column, width, cells in zip(self.columns, most, measured, strict=True)
+        ]
+        room = options.max_width - _GAP * len(most) - self._extra_width
+        if sum(least) > room:
+            return None
+        while sum(most) > room:
+            widest = max((n for n in range(len(most)) if most[n] > least[n]), key=lambda n: most[n])
+            most[widest] -= 1
+        return most
 
     def _one_below_the_other(self) -> RenderResult:
         headings = [str(column.header).replace("\n", " ") for column in self.columns]

@@ -13,6 +13,7 @@ from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT
 from allocbench.base.cards import find
 from allocbench.questions.occupancy import Outside, occupancy
+from allocbench.questions.recommend import EXPANDABLE
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace, lifetimes
 
@@ -39,6 +40,14 @@ _ALIGNMENT = 256  # bytes: that of every allocator
 
 
 _NOTHING_SAID = Outside()
+_PYTORCH = "caching"
+
+
+def with_expandable(specs: Sequence[str]) -> list[str]:
+    """All strategies: PyTorch's own first, then with expandable segments, then the others."""
+    if _PYTORCH not in specs:
+        return list(specs)
+    return [_PYTORCH, EXPANDABLE, *(spec for spec in specs if spec != _PYTORCH)]
 
 
 @dataclass(frozen=True)

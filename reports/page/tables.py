@@ -15,6 +15,7 @@ from rich.text import Text
 
 from allocbench.base import units
 from allocbench.base.cards import label
+from allocbench.base.folding import FoldedText, least_width
 from allocbench.reports.rows import ranking
 from allocbench.reports.rows.assumptions import largest_ratio
 from allocbench.reports.rows.ranking import Case, Mark, cases, interval, marks, plain
@@ -187,7 +188,8 @@ def to_rich(table: Table) -> RichTable:
         padding=(0, 1, 0, 0),
         show_edge=False,
     )
-    drawn.add_column("allocator", overflow="fold", vertical="top")
+    least = max((least_width(row.allocator) for row in table.rows), default=0)
+    drawn.add_column("allocator", vertical="top", min_width=least)
     for heading in table.headings:
         drawn.add_column(Text(_one_word_a_line(heading)), justify="right", no_wrap=True)
     with_ratio = [
@@ -196,7 +198,7 @@ def to_rich(table: Table) -> RichTable:
     ]
     for row in table.rows:
         cells = [_cell_text(cell, n in with_ratio) for n, cell in enumerate(row.cells)]
-        drawn.add_row(_row_name(row), *cells, style="" if row.candidate else "dim")
+        drawn.add_row(FoldedText(_row_name(row)), *cells, style="" if row.candidate else "dim")
     return drawn
 
 

@@ -361,7 +361,7 @@ def test_one_workload_has_no_mean_and_devices_have_their_own() -> None:
 def test_the_terminal_table_fits_and_shows_what_matters() -> None:
     rows = [
         sized("a", 9, 31.2),
-        sized("pooled:growth=false,limit=24GiB", 12, 40, fragmentation_ratio=None),
+        sized("pooled:fast=no,limit=24GiB,a=1", 12, 40, fragmentation_ratio=None),
         sized("c", 20, 50, failures=12),
         floor(),
     ]
