@@ -61,9 +61,9 @@ def run(
     """Say whether a program fits a card, what helps if not, and who holds the memory.
 
     The input is a program, a recording of one, or the text of an error. The first line is the
-    verdict. Then come at most five changes with which it fits, the easiest
-    first; each was tried by a replay of the trace or a run of the program. Without --device, the
-    answer is for the card on which a recording failed, or else the smallest card that is enough.
+    verdict. Then come at most five changes with which it fits, the easiest first; each was tried by
+    a replay of the trace or a run of the program. Without --device, the answer is for the card on
+    which a recording failed, or else the smallest card that is enough.
 
     Several inputs or devices are a table. The exit code is 0 if everything fits as it is, 1 if
     something does not, and 2 if that cannot be told.

@@ -90,14 +90,14 @@ def run(
     from allocbench.questions import check, fit
     from allocbench.questions.hazards import growing, modelled
     from allocbench.questions.occupancy import Outside, ranks_of
-    from allocbench.questions.recommend import EXPANDABLE
     from allocbench.questions.switching import with_conf
+    from allocbench.questions.tune import EXPANDABLE
     from allocbench.replays.runner import Runner
 
     specs = allocator_specs(allocators, device)
     if allocators == ALL:
         specs = fit.with_expandable(specs)
-    usual = (PYTORCH, EXPANDABLE)
+    usual = (PYTORCH, with_conf(EXPANDABLE))
     first = [spec for one in usual for spec in specs if with_conf(spec) == one]
     if vary is not None:
         if exit_code:

@@ -244,12 +244,12 @@ class _Case:
     def _best(self) -> Best:
         """What `recommend` finds."""
         self.begin("settings and allocators")
-        return best(self.run, label=self.device)
+        return best(self.run, given=self.allocator, label=self.device)
 
     def _settings(self, found: Best, steady: bool = False) -> tuple[Remedy, ...]:
         """The setting that `recommend` finds best. steady: only if its reserve does not grow."""
-        chosen = found.advice.setting
-        if chosen is None or kind(chosen) != "setting":
+        chosen = found.setting
+        if chosen is None or found.keeps_setting:
             return ()
         if steady and growing_reserve(self.trace, chosen, self.run.device):
             return ()

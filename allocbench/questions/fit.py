@@ -13,7 +13,8 @@ from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT
 from allocbench.base.cards import find
 from allocbench.questions.occupancy import Outside, occupancy
-from allocbench.questions.recommend import EXPANDABLE
+from allocbench.questions.switching import with_conf
+from allocbench.questions.tune import EXPANDABLE
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace, lifetimes
 
@@ -47,7 +48,7 @@ def with_expandable(specs: Sequence[str]) -> list[str]:
     """All strategies: PyTorch's own first, then with expandable segments, then the others."""
     if _PYTORCH not in specs:
         return list(specs)
-    return [_PYTORCH, EXPANDABLE, *(spec for spec in specs if spec != _PYTORCH)]
+    return [_PYTORCH, with_conf(EXPANDABLE), *(spec for spec in specs if spec != _PYTORCH)]
 
 
 @dataclass(frozen=True)
