@@ -164,6 +164,9 @@ docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken l
 verdicts: $(VENV)/.test  ## re-create the table of docs/verdicts.md
 	$(BIN)/python -m benchmarks.workshop.verdicts
 
+claims: $(VENV)/.test  ## re-create the table of the README on agreement with real GPUs
+	$(BIN)/python -m docs.generate.claims
+
 doc-pictures: $(VENV)/.demo  ## re-draw the pictures of the strategies' pages
 	$(BIN)/python -m docs.generate.pictures
 

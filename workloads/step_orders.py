@@ -19,6 +19,7 @@ from allocbench.workloads.trace import ALLOC, FREE, MARK, Trace, spans
 FEWEST_STEPS = 3
 """The first step is not moved, so fewer steps have no other order."""
 
+_DRAWS = 5  # orders drawn for each that is wanted: a few steps have few orders
 Ints = NDArray[np.int64]
 
 
@@ -51,6 +52,20 @@ def shuffled(trace: Trace, seed: int) -> Trace | None:
     return variation
 
 
+def other_orders(trace: Trace, count: int, seed: int) -> list[Trace]:
+    """Up to `count` traces of `shuffled` that differ from each other; none if there is no other."""
+    found: list[Trace] = []
+    if trace.steps < FEWEST_STEPS or kinds_of_steps(trace) < 2:
+        return found
+    for number in range(1, count * _DRAWS + 1):
+        drawn = shuffled(trace, seed + number)
+        if drawn is not None and not any(_same(drawn, other) for other in found):
+            found.append(drawn)
+        if len(found) == count:
+            break
+    return found
+
+
 def kinds_of_steps(trace: Trace) -> int:
     """How many different sets of sizes the steps of a trace ask for; 0 without steps."""
     begins = np.flatnonzero((trace.op == MARK) & (trace.block == trace.step_label))
@@ -60,6 +75,11 @@ def kinds_of_steps(trace: Trace) -> int:
         sizes = trace.size[begin:end][trace.op[begin:end] == ALLOC]
         kinds.add(np.sort(sizes).tobytes())
     return len(kinds)
+
+
+def _same(one: Trace, other: Trace) -> bool:
+    """Whether two traces of as many events have the same requests and frees."""
+    return np.array_equal(one.op, other.op) and np.array_equal(one.size, other.size)
 
 
 def _numbered(trace: Trace) -> Ints:

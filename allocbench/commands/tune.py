@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     "allocbench tune gpt2-train --budget 60",
-    "allocbench tune trace.csv --allocator bfc --device sim:24GiB --budget 20 --seed 1",
+    "allocbench tune trace.csv --allocator bfc --device sim:24GiB --budget 20",
     "allocbench tune serve-chat --per-phase --budget 60",
     "allocbench tune --device null:l4 --steps 10 -- python train.py",
 )

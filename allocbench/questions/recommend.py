@@ -67,6 +67,7 @@ def study(
         rows,
         advice,
         orders=found.orders,
+        wanted=orders,
         steps=trace.steps,
         kinds=kinds_of_steps(trace),
         coverage=trace.coverage.sentence,

@@ -34,7 +34,7 @@ from allocbench.replays.timing import device_seconds, time_passes
 from allocbench.reports.rows.assumptions import Cost, Estimate, to_text
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import AnyTrace, Trace
-from allocbench.workloads.step_orders import shuffled
+from allocbench.workloads.step_orders import other_orders
 
 Row: TypeAlias = dict[str, Any]
 Arrays: TypeAlias = dict[str, NDArray[Any]]
@@ -171,12 +171,12 @@ class Runner(LargeRunner):
 
     @cache  # noqa: B019 - a runner holds its trace anyway
     def other_orders(self, count: int, seed: int) -> tuple[Runner, ...]:
-        """Runners of the trace with its steps in up to `count` other orders; none if it has none.
+        """Runners of the trace with its steps in up to `count` other orders, on the same device.
 
-        They are on the device as it is.
+        Orders whose load exceeds the device are left out: they fail with every allocator.
         """
-        made = (shuffled(self.trace, seed + number) for number in range(1, count + 1))
-        return tuple(Runner(other, self.device) for other in made if other is not None)
+        made = other_orders(self.trace, count, seed)
+        return tuple(Runner(one, self.device) for one in made if one.max_load <= self.capacity)
 
     def _bounds(self, spec: str) -> dict[str, int]:
         load = max(self.trace.max_load, self.held)

@@ -29,7 +29,8 @@ from allocbench.reports.rows.results import COLUMNS, Column
 from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS, OTHERS
 from allocbench.workloads.snapshot_format import FORMS
-from docs.generate import agreement, edits, gpu_runs
+from benchmarks.workshop.measured.report import summary
+from docs.generate import agreement, claims, edits, gpu_runs
 from docs.generate.serving import example as served_example
 from docs.generate.serving import rows as published_servers
 
@@ -291,6 +292,16 @@ def agreement_context() -> str:
     return table(headings, agreement.memory_rows())
 
 
+def truth_measured() -> str:
+    """The errors of predictions that are older than the measurements."""
+    return "\n".join(summary(claims.measured("predictions.json")))
+
+
+def truth_predicted_again() -> str:
+    """The errors of predictions that were made when the measurements were known."""
+    return "\n".join(summary(claims.measured("predictions-after.json")))
+
+
 def agreement_caching() -> str:
     """`caching` against PyTorch's allocator on a real GPU."""
     headings = (
@@ -384,6 +395,8 @@ SECTIONS: dict[str, Callable[..., str]] = {
         agreement_operators,
         agreement_context,
         agreement_caching,
+        truth_measured,
+        truth_predicted_again,
         serving,
         serving_example,
         measured_programs,

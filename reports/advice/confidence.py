@@ -35,15 +35,16 @@ def confidence(
     advice: Advice,
     *,
     orders: int,
+    wanted: int,
     steps: int,
     kinds: int,
     coverage: str = "",
 ) -> Confidence:
     """How reliable the advice is, and why.
 
-    rows: with failed_orders. orders: number of traces tried with the steps in another order. steps,
-    kinds: of the trace; steps of the same kind request the same sizes. coverage: what the trace
-    lacks of its program, "" for a whole one.
+    rows: with failed_orders. orders: number of traces tried with the steps in another order.
+    wanted: how many there should have been. steps, kinds: of the trace; steps of the same kind
+    request the same sizes. coverage: what the trace lacks of its program, "" for a whole one.
     """
     if advice.chosen is None:
         return Confidence("none", ())
@@ -64,13 +65,9 @@ def confidence(
         grounds.append(
             f"With the steps in another order, it completes {orders - broken} of {orders} traces."
         )
-    elif steps < FEWEST_STEPS or kinds > 1:
-        doubts += 1
-        grounds.append(
-            f"The trace has {_count(steps)}, so other orders of them were not tried."
-            if steps < FEWEST_STEPS
-            else "Other orders of the steps were not tried."
-        )
+    else:
+        doubts += steps < FEWEST_STEPS or kinds > 1
+        grounds.append(_untried(steps, kinds, wanted))
     if not _measured(rows):
         doubts += advice.rival is not None
         when = advice.when or "with some costs"
@@ -84,6 +81,17 @@ def confidence(
     grounds.append(_lengths(steps, kinds))
     level: Literal["low", "medium", "high"] = "high" if not doubts else "medium"
     return Confidence("low" if broken else level, tuple(grounds))
+
+
+def _untried(steps: int, kinds: int, wanted: int) -> str:
+    """Why no other order of the steps was tried."""
+    if steps < FEWEST_STEPS:
+        return f"The trace has {_count(steps)}, so other orders of them were not tried."
+    if kinds == 1:
+        return "The steps request the same sizes, so other orders of them were not tried."
+    if wanted:
+        return "Other orders of the steps were not tried: their load exceeds the device."
+    return "Other orders of the steps were not tried."
 
 
 def _count(steps: int) -> str:

@@ -13,7 +13,7 @@ from mkdocs.config import load_config
 
 from allocbench import allocators
 from allocbench.reports.rows.results import COLUMNS
-from docs.generate import tables
+from docs.generate import claims, tables
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs"
@@ -100,3 +100,10 @@ def test_examples_in_python_run(
     for example in examples:
         exec(example, {})
     assert capsys.readouterr().out
+
+
+def test_the_claims_of_the_readme_are_those_of_the_measurements() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    table = text.partition(claims.BEGIN)[2].partition(claims.END)[0]
+    assert table == claims.table()
+    assert len(claims.published()) == 69

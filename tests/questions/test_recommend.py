@@ -162,7 +162,7 @@ def test_how_a_program_is_switched() -> None:
 def sure(given: pd.DataFrame, **failed: int) -> Confidence:
     """The confidence of the advice over these rows, after three other orders of twelve steps."""
     counted = given.assign(failed_orders=[failed.get(name, 0) for name in given["allocator"]])
-    return confidence(counted, advise(given), orders=3, steps=12, kinds=12)
+    return confidence(counted, advise(given), orders=3, wanted=3, steps=12, kinds=12)
 
 
 def test_confidence_names_its_grounds() -> None:

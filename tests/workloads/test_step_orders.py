@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, lifetimes
-from allocbench.workloads.step_orders import shuffled
+from allocbench.workloads.step_orders import other_orders, shuffled
 from tests.traces import Event, assert_same, make, valid_traces
 
 
@@ -41,6 +41,14 @@ def test_a_real_trace_really_changes(workload: str) -> None:
     assert len(created) == len(trace)
     assert not np.array_equal(created.size, trace.size) or not np.array_equal(created.op, trace.op)
     assert trace.max_load / 2 < created.max_load < 2 * trace.max_load
+
+
+def test_orders_differ_from_each_other_and_none_is_made_up() -> None:
+    trace = catalog.load("llama3-8b-lora")  # three steps, of which the last two can change places
+    (other,) = other_orders(trace, 3, 0)
+    assert not np.array_equal(other.size, trace.size)
+    many = other_orders(catalog.load("vit-serve"), 3, 0)
+    assert len(many) == len({one.size.tobytes() for one in many}) == 3
 
 
 def test_few_or_equal_steps_have_no_other_order() -> None:

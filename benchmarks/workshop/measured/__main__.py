@@ -27,7 +27,7 @@ from allocbench.null_gpu import device, launch
 from allocbench.null_gpu.torch_build import NullGpuError
 from benchmarks.workshop.gpu.provenance import NULL, ROOT
 from benchmarks.workshop.measured import measure, predict, report
-from benchmarks.workshop.measured.plan import CONVOLUTIONS, runs
+from benchmarks.workshop.measured.plan import CONVOLUTIONS, EARLIER, runs
 
 RESULTS = ROOT / "benchmarks" / "results" / "h100"
 PREDICTIONS = "predictions.json"
@@ -50,7 +50,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--python", default=sys.executable, help="the Python of the programs")
     parser.add_argument("--card", default="null:h100", help="predict: the null GPU")
     parser.add_argument(
-        "--formulas", default=",".join(CONVOLUTIONS), help="predict: workspaces of convolutions"
+        "--formulas",
+        default=",".join(name for name in CONVOLUTIONS if name != EARLIER),
+        help="predict: workspaces of convolutions",
     )
     parser.add_argument(
         "--after", action="store_true", help=f"predict: measurements are known; write {AFTER}"
