@@ -125,7 +125,7 @@ def _print(title: str, study: Study, cards: str) -> None:
     chosen = study.advice.chosen
     what = chosen or f"none, because {study.advice.unfit}"
     if study.advice.keeps:
-        what = "keep the default"
+        what = f"keep {study.advice.now}"
     out.print(Text(f"recommended: {what}", "bold"), soft_wrap=True)
     for line in study.warnings:
         out.print(Text(line))

@@ -164,22 +164,20 @@ def _table(title: str, trials: pd.DataFrame) -> Table:
 
 def _least(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     """The setting that needs the least, or that none saves more than the default."""
+    from allocbench.questions.best import called
+
     least, default = tuned.least, tuned.default
-    where = label(run.device)
+    where, bound, now = label(run.device), run.trace.coverage.bound, called(default.spec, run.trace)
     if least is None:
         enough = [trial.capacity for trial in tuned.trials if trial.capacity is not None]
-        capacity = (
-            f"; the smallest capacity that any of them needs is {units.size(min(enough))}"
-            if enough
-            else ""
-        )
+        capacity = f"; the best of them {needs(min(enough), bound)}" if enough else ""
         return (
             f"Every setting that was tried fails requests on {where}{capacity}."
-            f" By default {default.failures:,} requests fail."
+            f" With {now}, {units.count(default.failures, 'request')} failed."
         )
-    bound = run.trace.coverage.bound
     if not tuned.helps:
-        return f"No setting saves more than 1%. The default {needs(default.capacity or 0, bound)}."
+        need = needs(default.capacity or 0, bound)
+        return f"No setting saves more than 1%. {now[0].upper()}{now[1:]} {need}."
     row = next(row for row in records(trials) if row["least"])
     need = row["min_capacity"]
     fits = consequence(need, need <= run.capacity, run.capacity, where, None, bound)
@@ -187,10 +185,11 @@ def _least(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     card = f" Smallest card: {row['card']}." if row["card"] else ""
     with_least = f"With the settings that need the least, the program {needs(need, bound)}"
     if default.capacity is None:
-        return f"{with_least}{fits}.{card} By default, no device is enough. To use them:"
+        return f"{with_least}{fits}.{card} With {now}, no device is enough. To use them:"
     less = units.percent(1 - need / default.capacity)
-    before = f", {less} less than by default ({units.size(default.capacity)})"
-    fails = "" if default.serves else f" By default, {default.failures:,} requests fail here."
+    before = f", {less} less than {now} ({units.size(default.capacity)})"
+    failed = units.count(default.failures, "request")
+    fails = "" if default.serves else f" With {now}, {failed} failed here."
     return f"{with_least}{before}{',' if fits else ''}{fits}.{card}{fails} To use them:"
 
 

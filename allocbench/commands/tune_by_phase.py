@@ -16,12 +16,14 @@ from allocbench.base.spec import options_of
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions import per_phase
+from allocbench.questions.best import called
 from allocbench.questions.hazards import caveats
 from allocbench.questions.per_phase import DEFAULT, PerPhase, PhasedTrial
 from allocbench.questions.search import Trial
 from allocbench.questions.switching import how
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Runner
+from allocbench.reports.advice.coverage import needs
 from allocbench.reports.advice.recommending import consequence
 from allocbench.reports.rows.assumptions import condition
 from allocbench.reports.rows.results import records
@@ -111,25 +113,26 @@ def _table(title: str, table: pd.DataFrame) -> Table:
 
 
 def _verdict(found: PerPhase, run: Runner) -> str:
-    where = label(run.device)
+    where, bound = label(run.device), run.trace.coverage.bound
+    now = called(found.single.default.spec, run.trace)
     single, default, plan = found.single.least, found.single.default, found.best
     if plan is None and single is None:
         return (
             f"Every setting that was tried fails requests on {where}."
-            f" By default {default.failures:,} requests fail."
+            f" With {now}, {units.count(default.failures, 'request')} failed."
         )
     if not found.helps or plan is None:
         kept = single or default
         need = kept.capacity or 0
-        fits = consequence(need, True, run.capacity, where, None)
-        which = "the default" if kept == default else "one setting for the whole program"
+        fits = consequence(need, True, run.capacity, where, None, bound)
+        which = now if kept == default else "one setting for the whole program"
         return (
-            f"Settings by phase do not help: {which} is as good. It needs"
-            f" {units.size(need)} and {fits}."
+            f"Settings by phase do not help: {which} is as good. It {needs(need, bound)} and"
+            f" {fits}."
         )
     need = plan.capacity or 0
-    fits = consequence(need, True, run.capacity, where, None)
-    words = f"With settings by phase, the program needs {units.size(need)} and {fits}."
+    fits = consequence(need, True, run.capacity, where, None, bound)
+    words = f"With settings by phase, the program {needs(need, bound)} and {fits}."
     if single is None:
         return f"{words} With one setting for all phases, requests fail. To use them:"
     gains = ", ".join([_memory(plan, single), *_device_time(plan, single)])

@@ -20,10 +20,12 @@ from allocbench.questions.hazards import breaks
 from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import EXPANDABLE, Tuned, tune
 from allocbench.replays.experiment import processors, results
+from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Row, Runner
 from allocbench.reports.advice.choosing import KEEP, ROOM, WEIGHTS, Weights
-from allocbench.reports.advice.recommending import Advice, advise
+from allocbench.reports.advice.recommending import DEFAULT, RECORDED, Advice, advise
 from allocbench.reports.rows.results import records
+from allocbench.workloads import Trace
 
 COLUMNS = (
     "workload",
@@ -169,9 +171,20 @@ def best(
     trials.add([spec for spec in specs if spec not in excluded], shaken=not roomy)
     rows = pd.DataFrame(trials.rows, columns=list(COLUMNS)).astype(_KINDS)
     shaky = set(rows.loc[rows["failed_orders"].fillna(0) > 0, "allocator"])
-    advice = advise(rows, device=label, given=with_conf(given), shaky=shaky, weights=weights)
+    now = called(given, runner.trace)
+    advice = advise(
+        rows, device=label, given=with_conf(given), shaky=shaky, weights=weights, now=now
+    )
     ruled_out = {with_conf(spec): reason for spec, reason in excluded.items()}
     return Best(advice, rows, len(trials.orders), ruled_out, None if roomy else tuned)
+
+
+def called(given: str, trace: Trace) -> str:
+    """What sentences call the spec that a program has now: PyTorch's default, or what it recorded.
+
+    Raises SpecError.
+    """
+    return RECORDED if in_force(given, trace, version=False) != given else DEFAULT
 
 
 def stages(budget: int) -> int:

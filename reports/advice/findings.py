@@ -71,7 +71,7 @@ def answer(case: Case) -> list[tuple[str, ...]]:
     """
     found = advice(case)
     return [
-        _choice(case, name) if name and name in case.rows.index else (line.partition(": ")[2],)
+        _choice(case, name, line) if name and name in case.rows.index else (_end(line),)
         for name, line in zip(
             (found.setting, None if found.allocator == KEEP else found.allocator),
             found.lines,
@@ -80,8 +80,12 @@ def answer(case: Case) -> list[tuple[str, ...]]:
     ]
 
 
-def _choice(case: Case, name: str) -> tuple[str, str, str]:
-    shown = "keep the default" if name == KEEP else name
+def _end(line: str) -> str:
+    return line.partition(": ")[2]
+
+
+def _choice(case: Case, name: str, line: str) -> tuple[str, str, str]:
+    shown = _end(line).partition(".")[0] if name == KEEP else name  # keep the default
     card = case.number(name, "card") if "card" in case.rows else None
     return shown, _value(case, name, "min_capacity"), str(card or "")
 

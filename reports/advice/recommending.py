@@ -33,6 +33,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+DEFAULT, RECORDED = "the default", "the recorded configuration"
+"""What a program has now, in words."""
+
+
 @dataclass(frozen=True)
 class Advice:
     """The advice, and the two lines that state it.
@@ -42,7 +46,7 @@ class Advice:
     whether the choice is to change nothing. costs: by spec, for all that fit. rival: the spec that
     would be chosen with other costs of device calls within their assumed ranges, or None. when:
     with which costs, in words; empty if no single cost decides. unfit: why nothing was chosen, in
-    words.
+    words. now: what the lines call what the program has now.
     """
 
     chosen: str | None
@@ -54,6 +58,7 @@ class Advice:
     unfit: str = ""
     rival: str | None = None
     when: str = ""
+    now: str = DEFAULT
 
     @property
     def columns(self) -> dict[str, str | None]:
@@ -83,12 +88,13 @@ def advise(
     given: str = KEEP,
     shaky: Collection[str] = (),
     weights: Weights = WEIGHTS,
+    now: str = DEFAULT,
 ) -> Advice:
     """Choose among the rows of one workload on one device.
 
     device: its name in the lines; default: as in the rows. given: the spec that the program has
-    now. shaky: specs that fail when the program works in another order; they count as having no
-    room.
+    now; now: what the lines call it. shaky: specs that fail when the program works in another
+    order; they count as having no room.
     """
     candidates = [row for row in records(rows) if row["candidate"] and row["failures"] is not None]
     case = Baseline.of(candidates, weights, shaky, given)
@@ -117,12 +123,13 @@ def advise(
         chosen.name,
         setting.name,
         KEEP if own else chosen.name,
-        (first, second),
+        (first.replace(DEFAULT, now), second.replace(DEFAULT, now)),
         chosen.option is not None and chosen.option is default,
         {option.name: option.cost for option in options if option.fits},
         unfit,
         chosen.rival.name if chosen.rival else None,
         chosen.when,
+        now,
     )
 
 

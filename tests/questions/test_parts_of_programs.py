@@ -7,6 +7,7 @@ import gzip
 import json
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from allocbench.questions.occupancy import Outside, occupancy
 from allocbench.questions.recommend import study
 from allocbench.replays.replayed import replayed
 from allocbench.replays.runner import Runner
-from allocbench.workloads import FREE, Trace, catalog, read
+from allocbench.workloads import FREE, Trace, catalog, read, write
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 from allocbench.workloads.exporters.replayed_trace import ReplayedTrace
 from tests.commands import folder, run
@@ -220,3 +221,29 @@ def test_a_request_larger_than_the_card_of_a_recording_is_compared() -> None:
     (row,) = json.loads(run("compare oom.pickle --allocators caching --time 0 --json -").stdout)
     assert row["failures"] == 1
     assert row["min_capacity"] == (20 + 64) * MIB
+
+
+def test_recorded_settings_are_not_called_the_default() -> None:
+    trace = program("gpt2-train")
+    settings = {"settings": {"expandable_segments": "true"}}
+    recorded = replace(trace, provenance=replace(trace.provenance, extra=settings))
+    write(recorded, "recorded.parquet")
+    write(trace, "plain.parquet")
+    names = "recorded", "plain"
+    for line in ("recommend {} --budget 0 --orders 0", "tune {} --budget 2"):
+        shown, plain = (
+            run(line.format(f"{name}.parquet")).stdout for name in ("recorded", "plain")
+        )
+        assert "the default" not in shown
+        assert "keep the recorded configuration" in shown
+        assert "keep the default" in plain
+
+
+def test_settings_by_phase_of_a_part_need_at_least_what_they_need() -> None:
+    trace = program("gpt2-train")
+    part = replace(trace, coverage=replace(trace.coverage, ends="stopped"))
+    write(part, "part.parquet")
+    write(trace, "whole.parquet")
+    line = "tune {} --per-phase --phases first=0,then=2500 --budget 2"
+    assert "needs at least" in run(line.format("part.parquet")).stdout
+    assert "at least" not in run(line.format("whole.parquet")).stdout

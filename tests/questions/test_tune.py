@@ -184,7 +184,7 @@ def test_the_command_prints_the_line_to_use() -> None:
     shown = output("tune gpt2-train --budget 20")
     assert "\nexport PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in shown
     assert "\nexport PYTORCH_ALLOC_CONF=expandable_segments:True\n" in shown
-    assert "less than by default (8.24 GiB)" in " ".join(shown.split())
+    assert "less than the default (8.24 GiB)" in " ".join(shown.split())
     rows: list[dict[str, Any]] = json.loads(output("tune gpt2-train --budget 8 --json -"))
     assert len(rows) >= 8
     assert "without wrappers" in error("tune good.csv --allocator check:of=bfc")
