@@ -229,7 +229,6 @@ def test_recorded_settings_are_not_called_the_default() -> None:
     recorded = replace(trace, provenance=replace(trace.provenance, extra=settings))
     write(recorded, "recorded.parquet")
     write(trace, "plain.parquet")
-    names = "recorded", "plain"
     for line in ("recommend {} --budget 0 --orders 0", "tune {} --budget 2"):
         shown, plain = (
             run(line.format(f"{name}.parquet")).stdout for name in ("recorded", "plain")
