@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -52,6 +53,7 @@ _MISSED = {
     "latency": "the distribution of latencies",
 }
 _FROM = "compare --html, or with report after compare --results"
+_SPEC = re.compile(r"^(\w+):(?:conf=)?(?=\w)")
 _FIRST = 4  # allocators that an explorer shows at first
 _LEAST = ("min_capacity", "peak_reserved")
 _TRADED = ("peak_reserved", "alloc_p50_seconds", "alloc_p99_seconds")
@@ -118,7 +120,7 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["device"] = label
+    environment.filters |= {"device": label, "allocator": spoken}
     sections = [
         _section(bundle_given, case, n, reference, answers) for n, case in enumerate(all_cases, 1)
     ]
@@ -279,6 +281,7 @@ def _about(section: Section, looks: Mapping[str, Look], reference: str | None) -
         "allocators": [
             {
                 "name": name,
+                "label": spoken(name),
                 "color": looks[name].color,
                 "dash": list(looks[name].dash),
                 "first": name in first,
@@ -296,6 +299,11 @@ def _shown_first(case: Case, reference: str | None) -> set[str]:
     least = [str(name) for metric in _LEAST for name in ranked(case.rows, SCHEMA[metric]).index]
     wanted = [case.reference(reference), advice.setting, advice.allocator, *least]
     return set([name for name in dict.fromkeys([*wanted, *case.allocators]) if name][:_FIRST])
+
+
+def spoken(spec: str) -> str:
+    """An allocator with its settings as people write it: "caching, expandable_segments:True"."""
+    return _SPEC.sub(r"\1, ", spec)
 
 
 @cache

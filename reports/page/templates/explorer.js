@@ -57,7 +57,7 @@ class Explorer {
     const place = this.root.querySelector(".chips");
     for (const one of this.about.allocators) {
       const chip = make("button", { type: "button", className: "chip", "aria-pressed": String(this.shown.has(one.name)) },
-        swatch(one), make("span", { className: "name", text: one.name }), make("output", {}));
+        swatch(one), make("span", { className: "name", text: one.label }), make("output", {}));
       chip.addEventListener("click", () => {
         if (this.shown.has(one.name)) this.shown.delete(one.name);
         else this.shown.add(one.name);
@@ -117,7 +117,7 @@ class Explorer {
 
   heading(one) {
     const peak = units.bytes(largest(this.runs.get(one.name).memory.reserved));
-    return make("h5", {}, swatch(one), make("span", { text: one.name }), make("span", { className: "quiet", text: `peak ${peak}` }));
+    return make("h5", {}, swatch(one), make("span", { text: one.label }), make("span", { className: "quiet", text: `peak ${peak}` }));
   }
 
   panel(figure, one, top) {

@@ -13,7 +13,7 @@ class AddressMap {
     this.selected = null;
     const held = new Set(rowsOf("blocks", { workload: about.workload, device: about.device }).columns.allocator);
     for (const one of about.allocators)
-      if (held.has(one.name)) this.allocator.append(make("option", { value: one.name, text: one.name }));
+      if (held.has(one.name)) this.allocator.append(make("option", { value: one.name, text: one.label }));
     if (held.has(about.reference)) this.allocator.value = about.reference;
     this.allocator.addEventListener("change", () => this.load());
     this.color.addEventListener("change", () => this.draw());

@@ -8,6 +8,7 @@ class Trade {
     const { columns, length } = rowsOf("rows", { workload: about.workload, device: about.device });
     const every = Array.from({ length }, (_, n) => ({
       name: columns.allocator[n],
+      label: about.allocators.find(({ name }) => name === columns.allocator[n])?.label || columns.allocator[n],
       candidate: columns.candidate[n],
       failed: columns.failures ? columns.failures[n] > 0 : false,
       bytes: columns.peak_reserved[n],
@@ -17,7 +18,7 @@ class Trade {
     const fits = 1.25 * Math.max(...every.filter((one) => one.candidate && !one.failed).map((one) => one.bytes));
     this.shown = every.filter((one) => !one.failed && !(one.bytes > fits));
     const others = every.filter((one) => !this.shown.includes(one));
-    const left = others.map((one) => `${one.name} (${one.failed ? "failed requests" : units.bytes(one.bytes)})`);
+    const left = others.map((one) => `${one.label} (${one.failed ? "failed requests" : units.bytes(one.bytes)})`);
     root.querySelector("p.quiet").textContent = left.length ? `Outside of the scale: ${left.join(", ")}.` : "";
     addEventListener("resize", () => this.draw());
     addEventListener("look", () => this.draw());
@@ -82,7 +83,7 @@ class Trade {
 
   // Writes a name next to its mark, where it covers no other; a short one if there is little room.
   name(context, one, x, y, place, taken) {
-    const words = one.name.length > 24 ? `${one.name.slice(0, 22)}…` : one.name;
+    const words = one.label.length > 24 ? `${one.label.slice(0, 22)}…` : one.label;
     const wide = context.measureText(words).width;
     const spots = [];
     for (const far of [0, 14, 28, 42, 56])
