@@ -11,7 +11,7 @@
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
 
-#include "core/allocator.hpp"
+#include "core/abilities.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "registry.hpp"
@@ -117,9 +117,17 @@ void bind_allocators(nb::module_& m) {
           "Frees a block of a private pool, or of none (0). Address 0 is ignored. Raises BadFree, "
           "and changes nothing, for any "
           "other address.")
-      .def("trim", &Allocator::trim, "pool"_a = 0,
-           "Gives wholly free segments back to the device: those outside of private pools and of "
-           "released ones, or those of one pool, if it is released.")
+      .def(
+          "trim",
+          [](Allocator& allocator, PoolId pool) {
+            if (pool == 0)
+              allocator.trim();
+            else
+              serving_pools(allocator).trim_pool(pool);
+          },
+          "pool"_a = 0,
+          "Gives wholly free segments back to the device: those outside of private pools and of "
+          "released ones, or those of one pool, if it is released.")
       .def(
           "pool_event",
           [](Allocator& allocator, std::uint8_t op, PoolId pool) {
@@ -128,17 +136,27 @@ void bind_allocators(nb::module_& m) {
               throw std::invalid_argument(
                   "an event of a private pool has an op from 4 to 9 and a "
                   "pool above 0");
-            allocator.pool_event(static_cast<Op>(op), pool);
+            serving_pools(allocator).pool_event(static_cast<Op>(op), pool);
           },
           "op"_a, "pool"_a,
           "Creates, enters, leaves or releases a private pool, or begins or ends a capture into "
           "it. Raises ValueError for any other op.")
-      .def("change_settings", &Allocator::change_settings, "conf"_a,
-           "Changes settings as torch.cuda.memory._set_allocator_settings(conf) does. Raises "
-           "SpecError, and changes nothing, if it cannot.")
-      .def("change_memory_fraction", &Allocator::change_memory_fraction, "fraction"_a,
-           "Changes the limit as torch.cuda.memory.set_per_process_memory_fraction does. Raises "
-           "SpecError, and changes nothing, if it cannot.")
+      .def(
+          "change_settings",
+          [](Allocator& allocator, std::string const& conf) {
+            live_settings(allocator).change_settings(conf);
+          },
+          "conf"_a,
+          "Changes settings as torch.cuda.memory._set_allocator_settings(conf) does. Raises "
+          "SpecError, and changes nothing, if it cannot.")
+      .def(
+          "change_memory_fraction",
+          [](Allocator& allocator, double fraction) {
+            live_settings(allocator).change_memory_fraction(fraction);
+          },
+          "fraction"_a,
+          "Changes the limit as torch.cuda.memory.set_per_process_memory_fraction does. Raises "
+          "SpecError, and changes nothing, if it cannot.")
       .def("reset_peaks", &Allocator::reset_peaks,
            "Sets the peak statistics to the current values.")
       .def("step", &Allocator::step, "Marks the start of a training or inference step.")

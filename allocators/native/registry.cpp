@@ -28,6 +28,7 @@
 #include "wrappers/check.hpp"
 #include "wrappers/limit.hpp"
 #include "wrappers/per_stream.hpp"
+#include "wrappers/pool_instances.hpp"
 #include "wrappers/record.hpp"
 #include "wrappers/retry.hpp"
 
@@ -48,7 +49,10 @@ template <Strategy... S>
 std::span<Entry const> list() {
   static constexpr Entry entries[] = {
       {&S::strategy, [](Device& device, Options const& options) -> std::unique_ptr<Allocator> {
-         return std::make_unique<S>(device, options);
+         if constexpr (std::derived_from<S, ServesPools>)
+           return std::make_unique<S>(device, options);
+         else
+           return std::make_unique<PoolInstances<S>>(device, options);
        }}...};
   return entries;
 }
@@ -149,11 +153,7 @@ std::unique_ptr<Allocator> build(std::vector<Layer> layers, Device& device) {
     Options const given(name, registered.info->options, std::move(options));
     if (auto const why = unavailable(*registered.info, device); !why.empty())
       throw Unavailable(name + " " + why);
-    auto made = registered.make(device, given);
-    if (!registered.info->by_pool)
-      made->make_pools_with(
-          [&registered, given, &device] { return registered.make(device, given); });
-    return made;
+    return registered.make(device, given);
   }
   WrapperEntry const& registered = wrapper_entry(name);
   return registered.make(device, Options(name, registered.info->options, std::move(options)),

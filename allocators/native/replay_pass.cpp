@@ -22,8 +22,9 @@ bool Pass::next_part() {
 
 std::size_t Pass::begin() {
   if (first_ > 0) return 0;
-  allocator_.describe_pools(trace_.pools);
-  if (trace_.layout.empty() || !allocator_.adopt(trace_.layout)) return 0;
+  pools().describe_pools(trace_.pools);
+  auto* const takes_over = dynamic_cast<TakesOver*>(&allocator_);
+  if (trace_.layout.empty() || takes_over == nullptr || !takes_over->adopt(trace_.layout)) return 0;
   std::size_t event = 0;
   for (HeldSegment const& held : trace_.layout)
     for (Block const& block : held.segment.blocks) {
@@ -69,8 +70,9 @@ void Pass::free_the_rest(std::size_t end) {
 std::size_t Pass::make_changes(std::size_t event) {
   for (; change_ != trace_.changes.end() && change_->event <= in_trace(event); ++change_) {
     if (change_->trim) allocator_.trim();
-    if (change_->settings) allocator_.change_settings(*change_->settings);
-    if (change_->memory_fraction) allocator_.change_memory_fraction(*change_->memory_fraction);
+    if (change_->settings) live_settings(allocator_).change_settings(*change_->settings);
+    if (change_->memory_fraction)
+      live_settings(allocator_).change_memory_fraction(*change_->memory_fraction);
   }
   bool const none = change_ == trace_.changes.end();
   return none ? std::numeric_limits<std::size_t>::max() : change_->event - first_;

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/allocator.hpp"
+#include "core/abilities.hpp"
 #include "core/huge_pages.hpp"
 #include "trace_view.hpp"
 
@@ -58,12 +58,15 @@ class Pass {
   void free_the_rest(std::size_t end);
   void free_the_rest() { free_the_rest(part_.events()); }
 
+  void trim(PoolId pool) { pool == 0 ? allocator_.trim() : pools().trim_pool(pool); }
+
   // Makes the changes before `event` and returns the event before which the next one is made.
   std::size_t make_changes(std::size_t event);
 
   TraceView const& trace() const { return trace_; }
   TracePart const& part() const { return part_; }
   Allocator& allocator() const { return allocator_; }
+  ServesPools& pools() const { return serving_pools(allocator_); }
 
  protected:
   std::size_t in_trace(std::size_t event) const { return first_ + event; }
@@ -132,10 +135,10 @@ bool play(P& pass, std::size_t first) {
         }
         break;
       case Op::kTrim:
-        allocator.trim(part.pool_at(event));
+        pass.trim(part.pool_at(event));
         break;
       default:
-        allocator.pool_event(static_cast<Op>(part.op[event]), part.pool_at(event));
+        pass.pools().pool_event(static_cast<Op>(part.op[event]), part.pool_at(event));
         break;
     }
     if constexpr (requires { pass.after(event); }) pass.after(event);

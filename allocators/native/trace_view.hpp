@@ -10,35 +10,17 @@
 #include <string>
 #include <vector>
 
-#include "core/allocator.hpp"
+#include "core/abilities.hpp"
 
 namespace allocbench {
 
 // What a program calls before an event to change how its allocator works: first a trim, if `trim`
-// is true, then what Allocator::change_settings and change_memory_fraction take.
+// is true, then what LiveSettings::change_settings and change_memory_fraction take.
 struct Change {
   std::size_t event = 0;
   bool trim = false;
   std::optional<std::string> settings;
   std::optional<double> memory_fraction;
-};
-
-// Consecutive events of a trace: arrays of equal length with one element per event. A mark whose
-// `block` is the trace's `step_label` begins a step; allocators ignore other marks.
-struct TracePart {
-  std::span<std::uint8_t const> op;
-  std::span<std::uint32_t const> block;
-  std::span<std::uint64_t const> size;
-  std::span<std::uint16_t const> stream;
-  // The private pool of each event, 0 for memory outside of them; empty in all parts of a trace
-  // without pools. A free may have any, because its block knows its pool.
-  std::span<std::uint16_t const> pool = {};
-  // What results and errors call the block of each alloc and free; empty: the same as `block`.
-  std::span<std::uint32_t const> id = {};
-
-  std::size_t events() const { return op.size(); }
-  PoolId pool_at(std::size_t event) const { return pool.empty() ? 0 : pool[event]; }
-  std::uint32_t id_at(std::size_t event) const { return id.empty() ? block[event] : id[event]; }
 };
 
 // A trace that is read once, part by part. A trace in memory is one part.

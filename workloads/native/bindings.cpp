@@ -49,9 +49,9 @@ void add_events(Scan& scan, Array<std::uint8_t> const& op, Array<std::uint32_t> 
                 Array<std::uint64_t> const& size, Array<std::uint16_t> const& stream) {
   if (block.size() != op.size() || size.size() != op.size() || stream.size() != op.size())
     throw nb::value_error("the arrays differ in length");
-  Events const events{view(op), view(block), view(size), view(stream)};
+  TracePart const part{view(op), view(block), view(size), view(stream)};
   nb::gil_scoped_release release;
-  scan.add(events);
+  scan.add(part);
 }
 
 // Sums of bytes as Python integers.

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "block_numbers.hpp"
 
-#include "ops.hpp"
+#include "core/trace.hpp"
 
 namespace allocbench {
 
@@ -11,7 +11,7 @@ std::size_t BlockNumbers::number(std::span<std::uint8_t const> op,
                                  std::span<std::uint32_t> numbers) {
   for (std::size_t event = 0; event < op.size(); ++event) {
     numbers[event] = block[event];
-    if (op[event] == kAlloc) {
+    if (Op{op[event]} == Op::kAlloc) {
       Slot& slot = live_.find(block[event]);
       if (slot.used()) return event;
       // Without a free number, the live blocks have the numbers from 0 on.
@@ -22,7 +22,7 @@ std::size_t BlockNumbers::number(std::span<std::uint8_t const> op,
       }
       live_.add(slot, {block[event], number});
       numbers[event] = number;
-    } else if (op[event] == kFree) {
+    } else if (Op{op[event]} == Op::kFree) {
       Slot& slot = live_.find(block[event]);
       if (!slot.used()) return event;
       numbers[event] = slot.number;

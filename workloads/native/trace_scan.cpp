@@ -7,23 +7,23 @@
 
 namespace allocbench {
 
-void TraceScan::add(Events const& part) {
-  for (std::size_t n = 0; n < part.op.size(); ++n, ++events) {
-    std::uint8_t const op = part.op[n];
+void TraceScan::add(TracePart const& part) {
+  for (std::size_t n = 0; n < part.events(); ++n, ++events) {
+    Op const op{part.op[n]};
     std::uint32_t const block = part.block[n];
     Wide const load = load_.after(op, block, part.size[n]);
-    if (op <= kFree) streams_[part.stream[n]] = true;
-    if (op == kAlloc) {
+    if (op <= Op::kFree) streams_[part.stream[n]] = true;
+    if (op == Op::kAlloc) {
       if (block >= begin_.size()) begin_.resize(std::size_t{block} + 1);
       begin_[block] = events + 1;
       ++live_;
       ++step_allocs_;
       sizes.add(part.size[n]);
       if (steps > 0) step_sizes_.add(part.size[n]);
-    } else if (op == kFree && block < begin_.size()) {
+    } else if (op == Op::kFree && block < begin_.size()) {
       lifetimes.add(events + 1 - std::exchange(begin_[block], 0));
       --live_;
-    } else if (op == kMark && block == step_label_) {
+    } else if (op == Op::kMark && block == step_label_) {
       end_step();
       ++steps;
     }
@@ -59,9 +59,9 @@ std::uint64_t TraceScan::streams() const {
   return static_cast<std::uint64_t>(std::ranges::count(streams_, std::uint8_t{true}));
 }
 
-void HighLoad::add(Events const& part) {
-  for (std::size_t n = 0; n < part.op.size(); ++n) {
-    Wide const load = load_.after(part.op[n], part.block[n], part.size[n]);
+void HighLoad::add(TracePart const& part) {
+  for (std::size_t n = 0; n < part.events(); ++n) {
+    Wide const load = load_.after(Op{part.op[n]}, part.block[n], part.size[n]);
     count += static_cast<double>(load) >= threshold_;
   }
 }

@@ -4,22 +4,13 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <stdexcept>
 #include <vector>
 
+#include "core/trace.hpp"
 #include "hash_tables.hpp"
-#include "ops.hpp"
 
 namespace allocbench {
-
-// Consecutive events: arrays of equal length with one element per event.
-struct Events {
-  std::span<std::uint8_t const> op;
-  std::span<std::uint32_t const> block;
-  std::span<std::uint64_t const> size;
-  std::span<std::uint16_t const> stream;
-};
 
 // The live requested bytes of a valid trace, event by event.
 class Load {
@@ -29,12 +20,12 @@ class Load {
 
   // Returns the live bytes after an event. Throws std::invalid_argument for another block, for
   // which the table could take any amount of memory.
-  Wide after(std::uint8_t op, std::uint32_t block, std::uint64_t size) {
-    if (op == kAlloc) {
+  Wide after(Op op, std::uint32_t block, std::uint64_t size) {
+    if (op == Op::kAlloc) {
       if (block >= size_.size()) grow(block);
       size_[block] = size;
       load_ += size;
-    } else if (op == kFree && block < size_.size()) {
+    } else if (op == Op::kFree && block < size_.size()) {
       load_ -= size_[block];
     }
     return load_;
@@ -61,7 +52,7 @@ class TraceScan {
   TraceScan(std::int64_t step_label, std::uint64_t most_blocks)
       : step_label_(step_label), streams_(1 << 16), load_(most_blocks) {}
 
-  void add(Events const& events);
+  void add(TracePart const& part);
   // Call it after the last event. Blocks that are alive end there, and so does the last step.
   void finish();
 
@@ -98,7 +89,7 @@ class HighLoad {
  public:
   HighLoad(double threshold, std::uint64_t most_blocks)
       : threshold_(threshold), load_(most_blocks) {}
-  void add(Events const& events);
+  void add(TracePart const& part);
   std::uint64_t count = 0;
 
  private:

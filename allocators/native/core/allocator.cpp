@@ -3,7 +3,6 @@
 #include "core/allocator.hpp"
 
 #include <algorithm>
-#include <iterator>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -13,6 +12,8 @@ namespace {
 
 // Larger than any device, and small enough that rounding up does not overflow.
 constexpr Size kLargestRequest = Size{1} << 62;
+
+constexpr std::uint64_t kBlocksCheckedPerCall = 16;
 
 void check_tiled(Segment const& segment) {
   Address position = segment.address;
@@ -45,7 +46,7 @@ Address Allocator::allocate(Size requested, Stream stream) {
 [[gnu::always_inline]] inline Block Allocator::serve(Size requested, Stream stream) {
   Lock::Guard const guard(lock_);
   bool const hopeless = requested > kLargestRequest && !do_forwards();
-  Block block = hopeless ? Block{} : place(requested, stream);
+  Block const block = hopeless ? Block{} : do_allocate(requested, stream);
   if (block.size == 0) [[unlikely]]
     ++stats_.failures;
   else
@@ -60,7 +61,7 @@ Block Allocator::try_allocate(Size requested, Stream stream) {
 // The address must not be 0.
 [[gnu::always_inline]] inline Block Allocator::free(Address address, Stream stream) {
   Lock::Guard const guard(lock_);
-  Block const block = take_back(address, stream);
+  Block const block = do_deallocate(address, stream);
   if (block.size != 0) [[likely]] {
     ++stats_.frees;
     stats_.requested.subtract(block.requested);
@@ -85,50 +86,27 @@ Block Allocator::try_deallocate(Address address, Stream stream) {
   return address == 0 ? Block{} : free(address, stream);
 }
 
-void Allocator::trim(PoolId pool) {
+void Allocator::trim() {
+  trim_by([this] { do_trim(); });
+}
+
+void Allocator::trim_by(std::function<void()> const& give_back) {
   {
     std::scoped_lock const guard(lock_);
-    if (pool == 0) {
-      do_trim();
-      trim_released();
-    } else if (has_instances()) {
-      auto const instance = instances_.find(pool);
-      if (instance != instances_.end() && private_pools_.released(pool)) instance->second->trim();
-    } else {
-      do_trim_pool(pool);
+    Size const before = stats_.reserved.current;
+    give_back();
+    std::uint64_t const calls = stats_.allocations + stats_.frees;
+    bool const changed = calls != calls_checked_ || stats_.reserved.current != before;
+    if (changed && calls - calls_checked_ >= blocks_checked_ / kBlocksCheckedPerCall) {
+      blocks_checked_ = check_sums(sorted_snapshot());
+      calls_checked_ = calls;
     }
-    check_sums(sorted_snapshot());
   }
   throw_failure();
 }
 
 void Allocator::throw_taken_failure() {
   if (auto const failure = device_.take_failure()) throw DeviceError(*failure);
-}
-
-void Allocator::change_settings(std::string const& conf) {
-  std::scoped_lock const guard(lock_);
-  do_change_settings(conf);
-}
-
-void Allocator::change_memory_fraction(double fraction) {
-  std::scoped_lock const guard(lock_);
-  do_change_memory_fraction(fraction);
-}
-
-void Allocator::throw_unchangeable() const {
-  throw SpecError(std::string(info().name) +
-                  " has no settings that can change while a program runs; only caching has");
-}
-
-bool Allocator::adopt(std::vector<HeldSegment> const& layout) {
-  std::scoped_lock const guard(lock_);
-  Size bytes = 0;
-  for (HeldSegment const& held : layout) bytes += held.segment.size;
-  if (stats_.reserved.current > 0 || bytes > room() || !do_adopt(layout)) return false;
-  for (HeldSegment const& held : layout)
-    for (Block const& block : held.segment.blocks) count_allocation(block.size, block.requested);
-  return true;
 }
 
 void Allocator::reset_peaks() {
@@ -140,7 +118,6 @@ void Allocator::reset_peaks() {
 void Allocator::step() {
   std::scoped_lock const guard(lock_);
   do_step();
-  for (auto const& [pool, instance] : instances_) instance->step();
 }
 
 std::vector<Segment> Allocator::snapshot() const {
@@ -150,8 +127,6 @@ std::vector<Segment> Allocator::snapshot() const {
 
 std::vector<Segment> Allocator::sorted_snapshot() const {
   auto segments = do_snapshot();
-  for (auto const& [pool, instance] : instances_)
-    std::ranges::move(instance->snapshot(), std::back_inserter(segments));
   std::ranges::sort(segments, {}, &Segment::address);
   return segments;
 }
@@ -161,10 +136,12 @@ void Allocator::check_sums() const {
   check_sums(sorted_snapshot());
 }
 
-void Allocator::check_sums(std::vector<Segment> const& segments) const {
+std::uint64_t Allocator::check_sums(std::vector<Segment> const& segments) const {
   Size requested = 0, allocated = 0, reserved = 0;
+  std::uint64_t blocks = 0;
   for (Segment const& segment : segments) {
     reserved += segment.size;
+    blocks += segment.blocks.size();
     for (Block const& block : segment.blocks) {
       requested += block.requested;
       if (block.allocated()) allocated += block.size;
@@ -179,6 +156,7 @@ void Allocator::check_sums(std::vector<Segment> const& segments) const {
   require(requested <= allocated && allocated <= stats_.reserved.current &&
               stats_.reserved.current <= device_.capacity(),
           "requested, allocated and reserved bytes and the capacity are in this order");
+  return blocks;
 }
 
 void Allocator::check() const {
@@ -194,14 +172,13 @@ void Allocator::check() const {
       if (!block.allocated()) largest = std::max(largest, block.size);
   }
   check_sums(segments);
-  require(largest == largest_of_all(), "the largest free block is the largest of the snapshot");
+  require(largest == do_largest_free(), "the largest free block is the largest of the snapshot");
   do_check();
-  for (auto const& [pool, instance] : instances_) instance->check();
 }
 
 Size Allocator::largest_free() const {
   std::scoped_lock const guard(lock_);
-  return largest_of_all();
+  return do_largest_free();
 }
 
 Stats Allocator::stats() const {
@@ -211,12 +188,7 @@ Stats Allocator::stats() const {
 
 Counters Allocator::counters() const {
   std::scoped_lock const guard(lock_);
-  Counters sums = do_counters();
-  for (auto const& [pool, instance] : instances_) {
-    Counters const more = instance->counters();
-    for (std::size_t n = 0; n < sums.size(); ++n) sums[n].second += more[n].second;
-  }
-  return sums;
+  return do_counters();
 }
 
 std::string Allocator::summary() const {
@@ -246,19 +218,6 @@ Allocator::Acquired Allocator::acquire_between(Size least, Size wanted, Size uni
 void Allocator::release(Address segment, Size size) {
   device_.free(segment);
   count_unreserved(size);
-}
-
-bool Allocator::acquire_at(Address segment, Size size) {
-  if (!device_.adopt(segment, size, this)) return false;
-  count_reserved(size);
-  return true;
-}
-
-bool Allocator::reserve_at(Address reservation, Size size, Size page,
-                           std::vector<Segment> const& mapped) {
-  if (!device_.adopt_pages(reservation, size, page, mapped, this)) return false;
-  for (Segment const& range : mapped) count_reserved(range.size);
-  return true;
 }
 
 Address Allocator::reserve(Size size) { return device_.reserve(size, this); }
@@ -306,7 +265,7 @@ std::string Allocator::describe_failure(Size requested) const {
           human_bytes(reserved) + " of a device of " + human_bytes(device_.capacity()) +
           "; allocated " + human_bytes(allocated) + " for requests of " +
           human_bytes(stats_.requested.current) + "; free " + human_bytes(reserved - allocated) +
-          ", largest free block " + human_bytes(largest_of_all());
+          ", largest free block " + human_bytes(do_largest_free());
   if (std::string const more = do_summary(); !more.empty()) text += "\n" + more;
   return text;
 }

@@ -2,10 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include <algorithm>
 #include <functional>
-#include <map>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
@@ -16,7 +13,6 @@
 #include "core/device.hpp"
 #include "core/lock.hpp"
 #include "core/options.hpp"
-#include "core/private_pools.hpp"
 #include "core/stats.hpp"
 #include "core/types.hpp"
 
@@ -60,32 +56,15 @@ class Allocator {
   // Throws DeviceError, after freeing the block, when the device failed to take memory back.
   void deallocate(Address address, Stream stream = 0);
   Block try_deallocate(Address address, Stream stream = 0);  // size 0: no such block
-  // Gives wholly free segments back to the device: those outside of private pools and of released
-  // pools, or those of one pool, if it is released. Throws DeviceError when the device fails, and
+  // Gives wholly free segments back to the device. Throws DeviceError when the device fails, and
   // InvariantViolation as `check_sums` does.
-  void trim(PoolId pool = 0);
-  // The private pools 1, 2, ... of the requests to come.
-  void describe_pools(std::vector<PoolTraits> const& traits);
-  void pool_event(Op op, PoolId pool);
-  // What a running program changes, as torch.cuda.memory._set_allocator_settings(conf) and
-  // set_per_process_memory_fraction(fraction) do. Both throw SpecError, and change nothing, for a
-  // value that is not valid and if this strategy has no such settings.
-  void change_settings(std::string const& conf);
-  void change_memory_fraction(double fraction);
-  // How an allocator that does not know private pools makes the instance for each of them.
-  void make_pools_with(std::function<std::unique_ptr<Allocator>()> make) {
-    make_instance_ = std::move(make);
-  }
-  // Takes over segments, in order of address, and the blocks allocated in them, as if they had been
-  // obtained and allocated before; counts no device call. Returns false and changes nothing if this
-  // allocator already holds memory, or if the strategy or the device cannot do it.
-  bool adopt(std::vector<HeldSegment> const& layout);
+  void trim();
   void reset_peaks();  // sets the peak statistics to the current bytes
   void step();         // a training or inference step begins
 
   std::vector<Segment> snapshot() const;  // in order of address
   void check() const;                     // throws InvariantViolation naming the broken rule
-  void check_sums() const;                // the rules about bytes only; every trim checks them
+  void check_sums() const;                // the rules about bytes only
   Size largest_free() const;              // bytes; 0 when no block is free
   Stats stats() const;
   Counters counters() const;
@@ -113,9 +92,6 @@ class Allocator {
   void release(Address segment, Size size);
   // False while the device takes nothing back. What a strategy gives back then serves no request.
   bool returns_memory() const { return !device_.keeps_memory(); }
-  // Both take over memory at a given address without a device call; false if the device cannot.
-  bool acquire_at(Address segment, Size size);
-  bool reserve_at(Address reservation, Size size, Size page, std::vector<Segment> const& mapped);
   Address reserve(Size size);  // an address range from the device, or 0
   void unreserve(Address reservation);
   // Both take `size` bytes in pages of `page` bytes. `map` returns false, and maps nothing, when
@@ -132,20 +108,20 @@ class Allocator {
       throw_taken_failure();
   }
   void count_retry();
+  void count_allocation(Size allocated, Size requested) {
+    ++stats_.allocations;
+    stats_.requested.add(requested);
+    stats_.allocated.add(allocated);
+  }
   Stats const& counted() const { return stats_; }
-  PrivatePools const& private_pools() const { return private_pools_; }
   Lock& lock() const { return lock_; }  // held by the public calls
+  // What `trim` does, with another way to give memory back. Checks the sums, unless only a few
+  // calls have been made since that was last done: it takes time for each block.
+  void trim_by(std::function<void()> const& give_back);
 
- private:
   virtual Block do_allocate(Size requested, Stream stream) = 0;     // size 0: out of memory
   virtual Block do_deallocate(Address address, Stream stream) = 0;  // size 0: not our block
   virtual void do_trim() = 0;
-  virtual void do_trim_pool(PoolId) {}
-  virtual void do_describe_pools(std::vector<PoolTraits> const&) {}
-  virtual void do_pool_event(Op, PoolId) {}
-  virtual void do_change_settings(std::string const&) { throw_unchangeable(); }
-  virtual void do_change_memory_fraction(double) { throw_unchangeable(); }
-  virtual bool do_adopt(std::vector<HeldSegment> const&) { return false; }
   virtual void do_step() {}
   virtual std::vector<Segment> do_snapshot() const = 0;
   virtual Size do_largest_free() const = 0;
@@ -159,47 +135,21 @@ class Allocator {
     return ~Size{0};
   }  // the most that an enclosed allocator may reserve
 
-  [[noreturn]] void throw_unchangeable() const;
-  // A block is returned through all layers in one place in memory: copying it right after its
-  // members were stored would wait for these stores.
-  Block place(Size requested, Stream stream) {
-    bool const elsewhere = pool_of(stream) != 0 && has_instances();
-    Block block = elsewhere ? place_in_pool(requested, stream) : do_allocate(requested, stream);
-    if (block.size == 0 && !elsewhere && !instances_.empty()) [[unlikely]]
-      block = place_after_trim(requested, stream);
-    return block;
-  }
-  Block take_back(Address address, Stream stream) {
-    bool const elsewhere = pool_of(stream) != 0 && has_instances();
-    return elsewhere ? take_back_from_pool(address, stream) : do_deallocate(address, stream);
-  }
-  bool has_instances() const { return !info().by_pool && !do_forwards(); }
-  Block place_in_pool(Size requested, Stream stream);
-  Block place_after_trim(Size requested, Stream stream);
-  Block take_back_from_pool(Address address, Stream stream);
-  void trim_released();
-  Size largest_of_all() const;
-
-  void count_allocation(Size allocated, Size requested) {
-    ++stats_.allocations;
-    stats_.requested.add(requested);
-    stats_.allocated.add(allocated);
-  }
+ private:
   Block serve(Size requested, Stream stream);
   Block free(Address address, Stream stream);
   void throw_taken_failure();
   [[noreturn]] void throw_bad_free(Address address) const;
   std::vector<Segment> sorted_snapshot() const;
-  void check_sums(std::vector<Segment> const& segments) const;
+  std::uint64_t check_sums(std::vector<Segment> const& segments) const;  // the number of blocks
 
   Device& device_;
   Allocator* outer_ = nullptr;
   mutable Lock lock_;
   std::optional<HeldAtFork> at_fork_;
   Stats stats_;
-  PrivatePools private_pools_;
-  std::function<std::unique_ptr<Allocator>()> make_instance_;
-  std::map<PoolId, std::unique_ptr<Allocator>> instances_;  // of private pools
+  std::uint64_t calls_checked_ = 0;  // the allocations and frees when the sums were last checked
+  std::uint64_t blocks_checked_ = 0;
 };
 
 }  // namespace allocbench

@@ -12,7 +12,7 @@
 #include <map>
 #include <vector>
 
-#include "core/types.hpp"
+#include "core/trace.hpp"
 
 namespace allocbench {
 

@@ -57,22 +57,6 @@ struct Block {
   Address end() const { return address + size; }
 };
 
-// The values of a trace's `op` array. A mark is the boundary of a step or phase. A trim of pool 0
-// gives back what is free outside of private pools and in released ones. The rest are the events of
-// private pools (private_pools.hpp).
-enum class Op : std::uint8_t {
-  kAlloc = 0,
-  kFree = 1,
-  kMark = 2,
-  kTrim = 3,
-  kPoolCreate = 4,
-  kPoolEnter = 5,
-  kPoolLeave = 6,
-  kCaptureBegin = 7,
-  kCaptureEnd = 8,
-  kPoolRelease = 9,
-};
-
 // A range obtained from the device, tiled by `blocks` in address order.
 struct Segment {
   Address address = 0;

@@ -24,7 +24,7 @@
 
 namespace allocbench {
 
-class Arena final : public Allocator {
+class Arena : public Allocator {
  public:
   static constexpr Size kAlignment = 256;
   static constexpr Option options[] = {
@@ -62,6 +62,7 @@ class Arena final : public Allocator {
     Size bytes = 0;
   };
 
+ protected:
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override;
   void do_trim() override { release_idle(); }
@@ -71,6 +72,7 @@ class Arena final : public Allocator {
   void do_check() const override;
   Counters do_counters() const override;
 
+ private:
   void make_plan();
   Block from_plan(Size size, Size requested);
   Block from_blocks(Size size, Size requested);

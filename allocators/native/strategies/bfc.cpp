@@ -180,7 +180,7 @@ void Bfc::do_check() const {
 }
 
 std::string Bfc::do_summary() const {
-  return memory_log(do_snapshot(), counted().allocated.peak, memory_limit_);
+  return memory_log(chunks_.snapshot(), counted().allocated.peak, memory_limit_);
 }
 
 }  // namespace allocbench

@@ -39,7 +39,7 @@
 
 namespace allocbench {
 
-class Bfc final : public Allocator {
+class Bfc : public Allocator {
  public:
   static constexpr Size kRounding = 256;
   static constexpr Option options[] = {
@@ -92,7 +92,7 @@ class Bfc final : public Allocator {
   Bfc(Device& device, Options const& given);
   StrategyInfo const& info() const override { return strategy; }
 
- private:
+ protected:
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override {
     return timestamped_frees_ ? timestamps_.free(address) : chunks_.deallocate(address);
@@ -106,6 +106,7 @@ class Bfc final : public Allocator {
   std::string do_summary() const override;
   Size do_room() const override { return memory_limit_ - reserved(); }
 
+ private:
   bool extend(Size rounded);
   void double_next_region();
   bool collect(Size rounded);

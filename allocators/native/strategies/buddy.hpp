@@ -21,7 +21,7 @@
 
 namespace allocbench {
 
-class Buddy final : public Allocator {
+class Buddy : public Allocator {
  public:
   static constexpr Size kSmallest = kKiB;
   static constexpr Option options[] = {
@@ -48,6 +48,7 @@ class Buddy final : public Allocator {
     Index first;  // its first block
   };
 
+ protected:
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override;
   void do_trim() override { release_idle(); }
@@ -58,6 +59,7 @@ class Buddy final : public Allocator {
     return {{"search_steps", free_.search_steps() + allocated_.search_steps() + halvings_}};
   }
 
+ private:
   bool grow(Size size);
   bool release_idle();
   void split(Index node);

@@ -17,7 +17,7 @@
 
 namespace allocbench {
 
-class Bump final : public Allocator {
+class Bump : public Allocator {
  public:
   static constexpr Size kAlignment = 256;
   static constexpr Option options[] = {
@@ -48,6 +48,7 @@ class Bump final : public Allocator {
   };
   using Segments = std::map<Address, Extent>;
 
+ protected:
   Block do_allocate(Size requested, Stream) override {
     Size const size = round_up(requested, kAlignment);
     if (current_ == segments_.end() || size > current_->second.size - current_->second.used) {
@@ -86,7 +87,7 @@ class Bump final : public Allocator {
 
   Size do_largest_free() const override {
     Size largest = 0;
-    for (Segment const& segment : do_snapshot())
+    for (Segment const& segment : Bump::do_snapshot())
       for (Block const& block : segment.blocks)
         if (!block.allocated()) largest = std::max(largest, block.size);
     return largest;
@@ -101,6 +102,7 @@ class Bump final : public Allocator {
     return all;
   }
 
+ private:
   std::map<Address, Block> alive() const {
     std::map<Address, Block> blocks;
     allocated_.for_each(

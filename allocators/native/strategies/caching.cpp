@@ -41,7 +41,7 @@ void Caching::do_trim() {
     release_free(ordinary);
   }
   for (auto& [stream, pools] : blocks_.pools())
-    if (private_pools().released(pool_of(stream))) release_free({&pools.small, &pools.large});
+    if (pools_->released(pool_of(stream))) release_free({&pools.small, &pools.large});
 }
 
 // Takes the best fit out of the pool, unless it is an oversize block and the request is below that
@@ -83,8 +83,8 @@ Block Caching::take(Index block, Size wanted, Size requested) {
   bool const any_rest = settings_.expandable || pool.small;
   bool const worth = any_rest ? rest >= PytorchSettings::kRounding
                               : wanted < settings_.max_split && rest > PytorchSettings::kSmall;
-  bool const split = worth && !(settings_.rules.knows_no_split &&
-                                private_pools().traits(pool_of(pool.stream)).no_split);
+  bool const split =
+      worth && !(settings_.rules.knows_no_split && pools_->traits(pool_of(pool.stream)).no_split);
   if (!split) return blocks_.allocate(block, requested);
   Index const front = blocks_.split_front(block, wanted);
   blocks_.insert(block);

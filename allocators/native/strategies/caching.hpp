@@ -32,15 +32,18 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
 #include <vector>
 
-#include "core/allocator.hpp"
+#include "core/abilities.hpp"
 #include "parts/pooled_blocks.hpp"
 #include "pytorch/settings.hpp"
 
 namespace allocbench {
 
-class Caching final : public Allocator {
+class Caching final : public Allocator, public ServesPools, public LiveSettings, public TakesOver {
  public:
   static constexpr StrategyInfo strategy = {
       .name = "caching",
@@ -68,6 +71,29 @@ class Caching final : public Allocator {
         blocks_(settings_.rules.ties == PytorchRules::Ties::kBlock) {}
   StrategyInfo const& info() const override { return strategy; }
 
+  PrivatePools const& pools() const override { return *pools_; }
+  void share_pools(std::shared_ptr<PrivatePools> const& pools) override { pools_ = pools; }
+  void describe_pools(std::vector<PoolTraits> const& traits) override {
+    std::scoped_lock const guard(lock());
+    pools_->describe(traits);
+  }
+  void pool_event(Op op, PoolId pool) override {
+    std::scoped_lock const guard(lock());
+    pools_->apply(op, pool);
+  }
+  void trim_pool(PoolId pool) override;
+  bool adopt(std::vector<HeldSegment> const& layout) override;
+  void change_settings(std::string const& conf) override {
+    std::scoped_lock const guard(lock());
+    settings_ = settings_.changed(conf, device().capacity());
+    changed_ = true;
+  }
+  void change_memory_fraction(double fraction) override {
+    std::scoped_lock const guard(lock());
+    settings_.limit_to(fraction, device().capacity());
+    changed_ = true;
+  }
+
  private:
   using BlockPool = PooledBlocks::BlockPool;
 
@@ -76,16 +102,6 @@ class Caching final : public Allocator {
     return blocks_.deallocate(address, stream, capture_defers()).block;
   }
   void do_trim() override;
-  void do_trim_pool(PoolId pool) override;
-  bool do_adopt(std::vector<HeldSegment> const& layout) override;
-  void do_change_settings(std::string const& conf) override {
-    settings_ = settings_.changed(conf, device().capacity());
-    changed_ = true;
-  }
-  void do_change_memory_fraction(double fraction) override {
-    settings_.limit_to(fraction, device().capacity());
-    changed_ = true;
-  }
   void do_step() override { blocks_.streams_done(); }
   std::vector<Segment> do_snapshot() const override { return blocks_.snapshot(); }
   Size do_largest_free() const override { return blocks_.largest_free(); }
@@ -110,12 +126,12 @@ class Caching final : public Allocator {
   // In versions that do not mark captures, a program that has entered a MemPool counts as
   // capturing.
   bool capture_defers() const {
-    return settings_.rules.marks_captures ? private_pools().capturing() : private_pools().entered();
+    return settings_.rules.marks_captures ? pools_->capturing() : pools_->entered();
   }
   // In the others, only requests from a stream that is being captured are restricted.
   bool during_capture(Stream stream) const {
-    if (!settings_.rules.marks_captures) return private_pools().entered();
-    return private_pools().capturing() && private_pools().capturing(pool_of(stream));
+    if (!settings_.rules.marks_captures) return pools_->entered();
+    return pools_->capturing() && pools_->capturing(pool_of(stream));
   }
   Index lend(Stream stream, Size wanted);
 
@@ -128,6 +144,7 @@ class Caching final : public Allocator {
 
   // Segments that the program held before its trace began
   Size reservation_size(Size page) const;
+  bool take_over(std::vector<HeldSegment> const& layout);
   bool adopt_segment(HeldSegment const& held);
   bool adopt_reservation(std::vector<HeldSegment> const& ranges);
 
@@ -135,6 +152,7 @@ class Caching final : public Allocator {
 
   PytorchSettings settings_;
   PooledBlocks blocks_;
+  std::shared_ptr<PrivatePools> pools_ = std::make_shared<PrivatePools>();
   bool changed_ = false;  // the settings, since the allocator was made
 };
 

@@ -16,7 +16,7 @@
 
 namespace allocbench {
 
-class CudaAsync final : public Allocator {
+class CudaAsync : public Allocator {
  public:
   static constexpr std::array<Option, 1> kOptions = {
       {{"release_threshold", OptionType::kBytes, "",
@@ -36,13 +36,14 @@ class CudaAsync final : public Allocator {
   CudaAsync(Device& device, Options const& options);
   StrategyInfo const& info() const override { return strategy; }
 
- private:
+ protected:
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override;
   void do_trim() override;
   Size do_largest_free() const override { return 0; }
   std::vector<Segment> do_snapshot() const override { return blocks_.segments(); }
 
+ private:
   void count_change();
 
   PoolDevice& driver_;

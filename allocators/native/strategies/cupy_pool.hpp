@@ -24,7 +24,7 @@
 
 namespace allocbench {
 
-class CupyPool final : public Allocator {
+class CupyPool : public Allocator {
  public:
   static constexpr Size kRounding = 512;
   static constexpr Option options[] = {
@@ -47,7 +47,7 @@ class CupyPool final : public Allocator {
         memory_limit_(given.given("memory_limit") ? given.bytes("memory_limit") : 0) {}
   StrategyInfo const& info() const override { return strategy; }
 
- private:
+ protected:
   Block do_allocate(Size requested, Stream stream) override {
     Size const size = round_up(requested, kRounding);
     BestFitBlocks& pool = pools_[stream];
@@ -118,6 +118,7 @@ class CupyPool final : public Allocator {
     return {{"search_steps", steps}};
   }
 
+ private:
   Size memory_limit_;  // 0: none
   std::map<Stream, BestFitBlocks> pools_;
   AddressMap owner_;  // address of a live block -> its stream

@@ -15,7 +15,7 @@
 
 namespace allocbench {
 
-class Expandable final : public Stitching {
+class Expandable : public Stitching {
  public:
   static constexpr Size kRounding = 256;
   static constexpr Option options[] = {
@@ -40,7 +40,7 @@ class Expandable final : public Stitching {
   Expandable(Device& device, Options const& given);
   StrategyInfo const& info() const override { return strategy; }
 
- private:
+ protected:
   Block do_allocate(Size requested, Stream stream) override {
     return block(allocate_in_pools(round_up(requested, kRounding), requested, stream));
   }

@@ -19,7 +19,7 @@
 
 namespace allocbench {
 
-class FreeLists final : public Allocator {
+class FreeLists : public Allocator {
  public:
   static constexpr Size kAlignment = 256;
   static constexpr Option options[] = {
@@ -55,6 +55,7 @@ class FreeLists final : public Allocator {
     Index next = kNone;  // in its free list
   };
 
+ protected:
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override;
   void do_trim() override { release_idle(); }
@@ -65,6 +66,7 @@ class FreeLists final : public Allocator {
     return {{"search_steps", allocated_.search_steps() + lists_.search_steps()}};
   }
 
+ private:
   Index reuse(Size size);
   void set_free(Index slice);
   Index carve(Size size);

@@ -11,7 +11,7 @@
 
 namespace allocbench {
 
-class Naive final : public Allocator {
+class Naive : public Allocator {
  public:
   static constexpr StrategyInfo strategy = {
       .name = "naive",
@@ -24,7 +24,7 @@ class Naive final : public Allocator {
   Naive(Device& device, Options const&) : Allocator(device) {}
   StrategyInfo const& info() const override { return strategy; }
 
- private:
+ protected:
   Block do_allocate(Size requested, Stream) override {
     Address const address = acquire(requested);
     return address == 0 ? Block{} : blocks_.insert(address, requested);
@@ -40,6 +40,7 @@ class Naive final : public Allocator {
   Size do_largest_free() const override { return 0; }
   std::vector<Segment> do_snapshot() const override { return blocks_.segments(); }
 
+ private:
   LoneBlocks blocks_;
 };
 

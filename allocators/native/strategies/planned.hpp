@@ -38,7 +38,7 @@ constexpr Size usual_page(Size capacity, Size granularity) {
   return std::max(granularity, round_down(largest, granularity));
 }
 
-class Planned final : public Stitching {
+class Planned : public Stitching {
  public:
   static constexpr Option options[] = {
       {"plan", OptionType::kText, "",
@@ -71,6 +71,7 @@ class Planned final : public Stitching {
     }
   };
 
+ protected:
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override;
   void do_trim() override;
@@ -83,6 +84,7 @@ class Planned final : public Stitching {
   void do_give_up(Size most) override;
   void do_streams_done() override { small_.streams_done(); }
 
+ private:
   bool begins_step(Size requested);
   Block from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket);
   Block from_chunks(Size size, Size requested, Stream stream);

@@ -26,7 +26,7 @@
 
 namespace allocbench {
 
-class RmmArena final : public Allocator {
+class RmmArena : public Allocator {
  public:
   static constexpr Size kAlignment = 256;
   static constexpr Size kSmallestSuperblock = kMiB;
@@ -52,7 +52,7 @@ class RmmArena final : public Allocator {
   RmmArena(Device& device, Options const& given);
   StrategyInfo const& info() const override { return strategy; }
 
- private:
+ protected:
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override;
   void do_trim() override;
@@ -61,6 +61,7 @@ class RmmArena final : public Allocator {
   void do_check() const override;
   Counters do_counters() const override;
 
+ private:
   bool open();
   Address place(Size size, Stream stream);
   Superblocks::Place acquire_superblock(Size size);

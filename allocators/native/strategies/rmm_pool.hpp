@@ -20,7 +20,7 @@
 
 namespace allocbench {
 
-class RmmPool final : public Allocator {
+class RmmPool : public Allocator {
  public:
   static constexpr Size kAlignment = 256;
   static constexpr Option options[] = {
@@ -44,7 +44,7 @@ class RmmPool final : public Allocator {
   RmmPool(Device& device, Options const& given);
   StrategyInfo const& info() const override { return strategy; }
 
- private:
+ protected:
   Block do_allocate(Size requested, Stream stream) override;
   Block do_deallocate(Address address, Stream stream) override;
   void do_trim() override;
@@ -57,6 +57,7 @@ class RmmPool final : public Allocator {
     return maximum_ > 0 ? maximum_ - counted().reserved.current : ~Size{0};
   }
 
+ private:
   void start();  // obtains the initial pool
   Index grow(Size size);
 

@@ -24,7 +24,7 @@
 
 namespace allocbench {
 
-class Slab final : public Allocator {
+class Slab : public Allocator {
  public:
   static constexpr Size kUnit = 256;
   using Class = SizeClass<3>;  // of sizes in units
@@ -71,6 +71,7 @@ class Slab final : public Allocator {
     }
   };
 
+ protected:
   Block do_allocate(Size requested, Stream) override;
   Block do_deallocate(Address address, Stream) override;
   void do_trim() override { release_idle(); }
@@ -79,6 +80,7 @@ class Slab final : public Allocator {
   void do_check() const override;
   Counters do_counters() const override { return {{"search_steps", allocated_.search_steps()}}; }
 
+ private:
   bool grow(Kind& kind, Size object);
   void release_slab(Slabs::iterator slab);
   bool release_idle();

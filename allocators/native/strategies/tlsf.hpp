@@ -17,7 +17,7 @@
 
 namespace allocbench {
 
-class Tlsf final : public Allocator {
+class Tlsf : public Allocator {
  public:
   static constexpr Size kRounding = 256;
   static constexpr Option options[] = {
@@ -41,7 +41,7 @@ class Tlsf final : public Allocator {
   }
   StrategyInfo const& info() const override { return strategy; }
 
- private:
+ protected:
   Block do_allocate(Size requested, Stream) override {
     Size const size = round_up(requested, kRounding);
     Index block = blocks_.find(size);
@@ -60,6 +60,7 @@ class Tlsf final : public Allocator {
   void do_check() const override { blocks_.check(); }
   Counters do_counters() const override { return {{"search_steps", blocks_.search_steps()}}; }
 
+ private:
   Index grow(Size size) {
     auto const [address, granted] = acquire_between(size, segment_size_, kRounding);
     return address == 0 ? kNone : blocks_.add(address, granted);

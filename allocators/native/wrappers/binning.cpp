@@ -114,13 +114,13 @@ void Binning::give_back(Bins& bins) {
 
 void Binning::do_trim() {
   for (auto& [pool, bins] : bins_)
-    if (pool == 0 || private_pools().released(pool)) give_back(bins);
+    if (pool == 0 || pools().released(pool)) give_back(bins);
   Wrapper::do_trim();
 }
 
 void Binning::do_trim_pool(PoolId pool) {
   auto const bins = bins_.find(pool);
-  if (bins != bins_.end() && private_pools().released(pool)) give_back(bins->second);
+  if (bins != bins_.end() && pools().released(pool)) give_back(bins->second);
   Wrapper::do_trim_pool(pool);
 }
 

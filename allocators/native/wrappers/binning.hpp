@@ -66,7 +66,6 @@ class Binning final : public Wrapper {
   Block do_deallocate(Address address, Stream stream) override;
   void do_trim() override;
   void do_trim_pool(PoolId pool) override;
-  bool do_adopt(std::vector<HeldSegment> const&) override { return false; }
   std::vector<Segment> do_snapshot() const override;
   Size do_largest_free() const override;
   void do_check() const override;

@@ -16,7 +16,7 @@
 
 namespace allocbench {
 
-class Limit final : public Wrapper {
+class Limit final : public Wrapper, public TakesOver {
  public:
   static constexpr std::array<Option, 1> kOptions = {
       {{"bytes", OptionType::kBytes, "", "the most bytes reserved at any time"}}};
@@ -29,9 +29,18 @@ class Limit final : public Wrapper {
   Limit(Device& device, Options const& options, MakeInner const& make_inner)
       : Wrapper(device, make_inner), bytes_(limit_of(options)) {}
 
- private:
-  bool do_adopt(std::vector<HeldSegment> const& layout) override { return inner().adopt(layout); }
+  bool adopt(std::vector<HeldSegment> const& layout) override {
+    std::scoped_lock const guard(lock());
+    Size bytes = 0;
+    for (HeldSegment const& held : layout) bytes += held.segment.size;
+    auto* const inside = dynamic_cast<TakesOver*>(&inner());
+    if (inside == nullptr || bytes > room() || !inside->adopt(layout)) return false;
+    for (HeldSegment const& held : layout)
+      for (Block const& block : held.segment.blocks) count_allocation(block.size, block.requested);
+    return true;
+  }
 
+ private:
   static Size limit_of(Options const& options) {
     if (!options.given("bytes")) options.reject("bytes", "must be given, as in limit:bytes=8GiB");
     return options.bytes("bytes");

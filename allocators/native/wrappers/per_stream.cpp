@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "wrappers/per_stream.hpp"
 
-#include <algorithm>
-#include <iterator>
 #include <map>
+#include <mutex>
+#include <set>
 #include <utility>
 
 namespace allocbench {
@@ -14,12 +14,53 @@ PerStream::PerStream(Device& device, Options const&, MakeInner make_inner)
   instance_of(0);
 }
 
+PrivatePools const& PerStream::pools() const { return *pools_; }
+
+void PerStream::share_pools(std::shared_ptr<PrivatePools> const& pools) {
+  pools_ = pools;
+  instances_.use_all([&](Allocator& one) { serving_pools(one).share_pools(pools); });
+}
+
+void PerStream::describe_pools(std::vector<PoolTraits> const& traits) {
+  std::scoped_lock const guard(lock());
+  pools_->describe(traits);
+}
+
+void PerStream::pool_event(Op op, PoolId pool) {
+  std::scoped_lock const guard(lock());
+  pools_->apply(op, pool);
+  for (Index const instance : by_pool_[pool]) instances_.use(instance);
+}
+
+// An instance of another pool may have frees to catch up on.
+void PerStream::trim_pool(PoolId pool) {
+  trim_by([&] {
+    for (Index const instance : by_pool_[pool]) instances_.use(instance);
+    std::set<Index> const in_order(instances_.untrimmed().begin(), instances_.untrimmed().end());
+    for (Index const instance : in_order) serving_pools(instances_.use(instance)).trim_pool(pool);
+  });
+}
+
+void PerStream::change_settings(std::string const& conf) {
+  change([conf](LiveSettings& settings) { settings.change_settings(conf); });
+}
+
+void PerStream::change_memory_fraction(double fraction) {
+  change([fraction](LiveSettings& settings) { settings.change_memory_fraction(fraction); });
+}
+
+void PerStream::change(std::function<void(LiveSettings&)> const& how) {
+  std::scoped_lock const guard(lock());
+  instances_.use_all([&](Allocator& one) { how(live_settings(one)); });
+  changes_.push_back(how);
+}
+
 Block PerStream::do_allocate(Size requested, Stream stream) {
   Index const own = instance_of(stream);
-  Block block = instances_[own]->try_allocate(requested, stream);
+  Block block = instances_.use(own).try_allocate(requested, stream);
   if (block.size == 0 && trim_all_but(own)) {
     count_retry();
-    block = instances_[own]->try_allocate(requested, stream);
+    block = instances_.use(own).try_allocate(requested, stream);
   }
   if (block.size != 0) owner_.insert(block.address, own);
   return block;
@@ -27,66 +68,34 @@ Block PerStream::do_allocate(Size requested, Stream stream) {
 
 Block PerStream::do_deallocate(Address address, Stream stream) {
   Index const owner = owner_.erase(address);
-  return owner == kNone ? Block{} : instances_[owner]->try_deallocate(address, stream);
+  return owner == kNone ? Block{} : instances_.use(owner).try_deallocate(address, stream);
 }
 
 void PerStream::do_trim() {
-  for (auto const& instance : instances_) instance->trim();
-}
-
-void PerStream::do_trim_pool(PoolId pool) {
-  for (auto const& instance : instances_) instance->trim(pool);
-}
-
-void PerStream::do_describe_pools(std::vector<PoolTraits> const& traits) {
-  traits_ = traits;
-  for (auto const& instance : instances_) instance->describe_pools(traits);
-}
-
-void PerStream::do_pool_event(Op op, PoolId pool) {
-  pool_events_.emplace_back(op, pool);
-  for (auto const& instance : instances_) instance->pool_event(op, pool);
-}
-
-void PerStream::do_change_settings(std::string const& conf) {
-  for (auto const& instance : instances_) instance->change_settings(conf);
-  changes_.emplace_back([conf](Allocator& instance) { instance.change_settings(conf); });
-}
-
-void PerStream::do_change_memory_fraction(double fraction) {
-  for (auto const& instance : instances_) instance->change_memory_fraction(fraction);
-  changes_.emplace_back(
-      [fraction](Allocator& instance) { instance.change_memory_fraction(fraction); });
+  instances_.trim([](Index) { return true; });
 }
 
 void PerStream::do_step() {
-  for (auto const& instance : instances_) instance->step();
+  instances_.use_all([](Allocator& one) { one.step(); });
 }
 
 std::vector<Segment> PerStream::do_snapshot() const {
   std::vector<Segment> all;
-  for (auto const& instance : instances_)
-    std::ranges::move(instance->snapshot(), std::back_inserter(all));
+  instances_.add_to(all);
   return all;
-}
-
-Size PerStream::do_largest_free() const {
-  Size largest = 0;
-  for (auto const& instance : instances_) largest = std::max(largest, instance->largest_free());
-  return largest;
 }
 
 void PerStream::do_check() const {
   std::uint64_t live = 0;
-  for (auto const& instance : instances_) {
-    instance->check();
-    Stats const inside = instance->stats();
+  instances_.check();
+  for (Index instance = 0; instance < instances_.size(); ++instance) {
+    Stats const inside = instances_[instance].stats();
     live += inside.allocations - inside.frees;
   }
   require(live == owner_.size(), "every live block has an owning instance");
   std::map<Address, Index> shown;
   for (Index instance = 0; instance < instances_.size(); ++instance)
-    for (Segment const& segment : instances_[instance]->snapshot())
+    for (Segment const& segment : instances_[instance].snapshot())
       for (Block const& block : segment.blocks)
         if (block.allocated()) shown.emplace(block.address, instance);
   owner_.for_each([&](Address address, Index owner) {
@@ -97,12 +106,8 @@ void PerStream::do_check() const {
 }
 
 Counters PerStream::do_counters() const {
-  Counters sums = instances_.front()->counters();  // all instances have the same counters
-  for (std::size_t instance = 1; instance < instances_.size(); ++instance) {
-    Counters const more = instances_[instance]->counters();
-    for (std::size_t counter = 0; counter < sums.size(); ++counter)
-      sums[counter].second += more[counter].second;
-  }
+  Counters sums;
+  instances_.add_to(sums);
   return sums;
 }
 
@@ -110,7 +115,7 @@ std::string PerStream::do_summary() const {
   std::map<Stream, Index> const in_order(by_stream_.begin(), by_stream_.end());
   std::string text;
   for (auto const& [stream, instance] : in_order) {
-    std::string const inside = instances_[instance]->summary();
+    std::string const inside = instances_[instance].summary();
     if (inside.empty()) continue;
     if (!text.empty()) text += "\n";
     text += "stream " + std::to_string(without_pool(stream)) + ":\n" + inside;
@@ -119,19 +124,22 @@ std::string PerStream::do_summary() const {
 }
 
 Index PerStream::instance_of(Stream stream) {
-  if (auto const entry = by_stream_.find(stream); entry != by_stream_.end()) return entry->second;
-  Allocator& instance = *instances_.emplace_back(make_inner_());
-  enclose(instance);
-  instance.describe_pools(traits_);
-  for (auto const& [op, pool] : pool_events_) instance.pool_event(op, pool);
-  for (auto const& change : changes_) change(instance);
-  return by_stream_[stream] = static_cast<Index>(instances_.size() - 1);
+  if (stream == last_stream_) return last_instance_;
+  last_stream_ = stream;
+  if (auto const entry = by_stream_.find(stream); entry != by_stream_.end())
+    return last_instance_ = entry->second;
+  auto made = make_inner_();
+  enclose(*made);
+  serving_pools(*made).share_pools(pools_);
+  for (auto const& change : changes_) change(live_settings(*made));
+  last_instance_ = by_stream_[stream] = instances_.add(std::move(made));
+  by_pool_[pool_of(stream)].push_back(last_instance_);
+  return last_instance_;
 }
 
 bool PerStream::trim_all_but(Index kept) {
   Size const before = counted().reserved.current;
-  for (Index instance = 0; instance < instances_.size(); ++instance)
-    if (instance != kept) instances_[instance]->trim();
+  instances_.trim([kept](Index instance) { return instance != kept; });
   return counted().reserved.current < before;
 }
 

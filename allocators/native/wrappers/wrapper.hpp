@@ -4,11 +4,13 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
-#include "core/allocator.hpp"
-#include "core/errors.hpp"
+#include "core/abilities.hpp"
 
 namespace allocbench {
 
@@ -23,7 +25,7 @@ using MakeInner = std::function<std::unique_ptr<Allocator>()>;
 
 // Passes every call on to the inner allocator; a wrapper overrides the calls that it observes. Each
 // layer has its own statistics, which agree: reserved bytes are counted in all layers at once.
-class Wrapper : public Allocator {
+class Wrapper : public Allocator, public ServesPools, public LiveSettings {
  public:
   Wrapper(Device& device, MakeInner const& make_inner) : Allocator(device), inner_(make_inner()) {
     enclose(*inner_);
@@ -33,6 +35,30 @@ class Wrapper : public Allocator {
   // From outside for inspection only: calls on the inner allocator bypass the wrapper.
   Allocator& inner() const { return *inner_; }
 
+  PrivatePools const& pools() const override { return serving_pools(*inner_).pools(); }
+  void share_pools(std::shared_ptr<PrivatePools> const& pools) override {
+    serving_pools(*inner_).share_pools(pools);
+  }
+  void describe_pools(std::vector<PoolTraits> const& traits) override {
+    std::scoped_lock const guard(lock());
+    serving_pools(*inner_).describe_pools(traits);
+  }
+  void pool_event(Op op, PoolId pool) override {
+    std::scoped_lock const guard(lock());
+    do_pool_event(op, pool);
+  }
+  void trim_pool(PoolId pool) override {
+    trim_by([&] { do_trim_pool(pool); });
+  }
+  void change_settings(std::string const& conf) override {
+    std::scoped_lock const guard(lock());
+    live_settings(*inner_).change_settings(conf);
+  }
+  void change_memory_fraction(double fraction) override {
+    std::scoped_lock const guard(lock());
+    live_settings(*inner_).change_memory_fraction(fraction);
+  }
+
  protected:
   Block do_allocate(Size requested, Stream stream) override {
     return inner_->try_allocate(requested, stream);
@@ -41,15 +67,8 @@ class Wrapper : public Allocator {
     return inner_->try_deallocate(address, stream);
   }
   void do_trim() override { inner_->trim(); }
-  void do_trim_pool(PoolId pool) override { inner_->trim(pool); }
-  void do_describe_pools(std::vector<PoolTraits> const& traits) override {
-    inner_->describe_pools(traits);
-  }
-  void do_pool_event(Op op, PoolId pool) override { inner_->pool_event(op, pool); }
-  void do_change_settings(std::string const& conf) override { inner_->change_settings(conf); }
-  void do_change_memory_fraction(double fraction) override {
-    inner_->change_memory_fraction(fraction);
-  }
+  virtual void do_trim_pool(PoolId pool) { serving_pools(*inner_).trim_pool(pool); }
+  virtual void do_pool_event(Op op, PoolId pool) { serving_pools(*inner_).pool_event(op, pool); }
   void do_step() override { inner_->step(); }
   void do_check() const override {
     inner_->check();

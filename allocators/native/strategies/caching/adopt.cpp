@@ -9,7 +9,17 @@
 
 namespace allocbench {
 
-bool Caching::do_adopt(std::vector<HeldSegment> const& layout) {
+bool Caching::adopt(std::vector<HeldSegment> const& layout) {
+  std::scoped_lock const guard(lock());
+  Size bytes = 0;
+  for (HeldSegment const& held : layout) bytes += held.segment.size;
+  if (reserved() > 0 || bytes > room() || !take_over(layout)) return false;
+  for (HeldSegment const& held : layout)
+    for (Block const& block : held.segment.blocks) count_allocation(block.size, block.requested);
+  return true;
+}
+
+bool Caching::take_over(std::vector<HeldSegment> const& layout) {
   std::map<Address, std::vector<HeldSegment>> reservations;
   for (HeldSegment const& held : layout)
     if (held.reservation != 0) reservations[held.reservation].push_back(held);
@@ -36,7 +46,8 @@ bool Caching::do_adopt(std::vector<HeldSegment> const& layout) {
 
 bool Caching::adopt_segment(HeldSegment const& held) {
   auto const& [address, size, blocks] = held.segment;
-  if (!acquire_at(address, size)) return false;
+  if (!device().adopt(address, size, this)) return false;
+  count_reserved(size);
   auto& [small, large] = blocks_.of(held.stream);
   Index const block =
       blocks_.create(address, size, {.pool = held.small ? &small : &large}, next_rank());
@@ -53,7 +64,8 @@ bool Caching::adopt_reservation(std::vector<HeldSegment> const& ranges) {
   Size const size = std::max(reservation_size(page), last.address + last.size - first.reservation);
   std::vector<Segment> mapped;
   for (HeldSegment const& range : ranges) mapped.push_back(range.segment);
-  if (!reserve_at(first.reservation, size, page, mapped)) return false;
+  if (!device().adopt_pages(first.reservation, size, page, mapped, this)) return false;
+  for (Segment const& range : mapped) count_reserved(range.size);
   auto& [small, large] = blocks_.of(first.stream);
   Index unmapped =
       blocks_.open({first.reservation, size, page}, first.small ? small : large, next_rank());

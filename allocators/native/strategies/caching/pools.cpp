@@ -7,12 +7,14 @@
 
 namespace allocbench {
 
-void Caching::do_trim_pool(PoolId pool) {
-  if (!private_pools().released(pool)) return;
-  blocks_.free_deferred();
-  blocks_.free_waiting_of(pool);
-  for (auto& [stream, pools] : blocks_.pools())
-    if (pool_of(stream) == pool) release_free({&pools.small, &pools.large});
+void Caching::trim_pool(PoolId pool) {
+  trim_by([&] {
+    if (!pools_->released(pool)) return;
+    blocks_.free_deferred();
+    blocks_.free_waiting_of(pool);
+    for (auto& [stream, pools] : blocks_.pools())
+      if (pool_of(stream) == pool) release_free({&pools.small, &pools.large});
+  });
 }
 
 // A free block of a MemPool made with use_on_oom, for a request outside of private pools.
@@ -20,9 +22,8 @@ Index Caching::lend(Stream stream, Size wanted) {
   if (pool_of(stream) != 0 || (settings_.expandable && !settings_.rules.lends_expandable))
     return kNone;
   std::multimap<std::uint64_t, PoolId> lenders;
-  for (PoolId pool = 1; pool <= private_pools().count(); ++pool)
-    if (auto const traits = private_pools().traits(pool);
-        traits.use_on_oom && private_pools().in_use(pool))
+  for (PoolId pool = 1; pool <= pools_->count(); ++pool)
+    if (auto const traits = pools_->traits(pool); traits.use_on_oom && pools_->in_use(pool))
       lenders.emplace(traits.rank, pool);
   for (auto const& [rank, pool] : lenders) {
     PooledBlocks::StreamPools& pools = blocks_.of(in_pool(stream, pool));

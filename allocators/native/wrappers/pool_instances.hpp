@@ -1,0 +1,135 @@
+// wrappers/pool_instances.hpp: an instance of a strategy for each private pool.
+// SPDX-License-Identifier: Apache-2.0
+//
+// The registry makes a PoolInstances of every strategy that does not know private pools. If a
+// request of a pool fails, the memory outside of it and in released pools goes back to the device,
+// and the request is repeated; a request outside of pools only needs the memory of released ones.
+//
+// It derives from the strategy, so that a request outside of pools takes no call more, and what the
+// strategy may reserve in all is one number.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "core/abilities.hpp"
+#include "parts/instances.hpp"
+
+namespace allocbench {
+
+template <class S>
+class PoolInstances final : public S, public ServesPools {
+ public:
+  PoolInstances(Device& device, Options const& given) : S(device, given), given_(given) {}
+
+  PrivatePools const& pools() const override { return *pools_; }
+  void share_pools(std::shared_ptr<PrivatePools> const& pools) override { pools_ = pools; }
+  void describe_pools(std::vector<PoolTraits> const& traits) override {
+    std::scoped_lock const guard(this->lock());
+    pools_->describe(traits);
+  }
+  void pool_event(Op op, PoolId pool) override {
+    std::scoped_lock const guard(this->lock());
+    pools_->apply(op, pool);
+    if (auto const entry = by_pool_.find(pool); entry != by_pool_.end())
+      instances_.use(entry->second);
+  }
+  void trim_pool(PoolId pool) override {
+    this->trim_by([&] {
+      auto const entry = by_pool_.find(pool);
+      if (entry != by_pool_.end() && pools_->released(pool)) instances_.use(entry->second).trim();
+    });
+  }
+
+ private:
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
+    bool const alone = pool_of(stream) == 0 && instances_.empty();
+    return alone ? S::do_allocate(requested, stream) : allocate_beside(requested, stream);
+  }
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream stream) override {
+    bool const outside = pool_of(stream) == 0;
+    return outside ? S::do_deallocate(address, stream) : deallocate_in_pool(address, stream);
+  }
+  void do_trim() override {
+    S::do_trim();
+    trim_released();
+  }
+  void do_step() override {
+    S::do_step();
+    instances_.use_all([](Allocator& instance) { instance.step(); });
+  }
+  std::vector<Segment> do_snapshot() const override {
+    auto segments = S::do_snapshot();
+    instances_.add_to(segments);
+    return segments;
+  }
+  Size do_largest_free() const override {
+    return std::max(S::do_largest_free(), instances_.largest_free());
+  }
+  void do_check() const override {
+    S::do_check();
+    instances_.check();
+  }
+  Counters do_counters() const override {
+    Counters sums = S::do_counters();
+    instances_.add_to(sums);
+    return sums;
+  }
+
+  // These are not inlined: a request outside of pools would have to save registers for them.
+  [[gnu::noinline]] Block allocate_beside(Size requested, Stream stream) {
+    if (pool_of(stream) != 0) return allocate_in_pool(requested, stream);
+    Block const block = S::do_allocate(requested, stream);
+    bool const repeated = block.size == 0 && lowers_reserved([this] { trim_released(); });
+    return repeated ? S::do_allocate(requested, stream) : block;
+  }
+  [[gnu::noinline]] Block deallocate_in_pool(Address address, Stream stream) {
+    auto const entry = by_pool_.find(pool_of(stream));
+    if (entry == by_pool_.end()) return {};
+    return instances_.use(entry->second).try_deallocate(address, without_pool(stream));
+  }
+  Block allocate_in_pool(Size requested, Stream stream) {
+    PoolId const pool = pool_of(stream);
+    auto entry = by_pool_.find(pool);
+    if (entry == by_pool_.end()) {
+      auto made = std::make_unique<S>(this->device(), given_);
+      this->enclose(*made);
+      entry = by_pool_.emplace(pool, instances_.add(std::move(made))).first;
+      pool_of_.push_back(pool);
+    }
+    auto const attempt = [&] {
+      return instances_.use(entry->second).try_allocate(requested, without_pool(stream));
+    };
+    Block const block = attempt();
+    bool const repeated =
+        block.size == 0 && this->returns_memory() && lowers_reserved([this] { do_trim(); });
+    return repeated ? attempt() : block;
+  }
+
+  // Whether the call returned memory; a request is then repeated.
+  template <class Call>
+  bool lowers_reserved(Call call) {
+    Size const before = this->counted().reserved.current;
+    call();
+    if (this->counted().reserved.current == before) return false;
+    this->count_retry();
+    return true;
+  }
+
+  void trim_released() {
+    instances_.trim([this](Index instance) { return pools_->released(pool_of_[instance]); },
+                    [this](Index instance) { return pool_of_[instance]; });
+  }
+
+  Options given_;
+  std::shared_ptr<PrivatePools> pools_ = std::make_shared<PrivatePools>();
+  Instances instances_;
+  std::map<PoolId, Index> by_pool_;
+  std::vector<PoolId> pool_of_;  // by instance
+};
+
+}  // namespace allocbench
