@@ -17,7 +17,7 @@ from allocbench.base.error_text import HeldBuffer, MemoryDump, exact
 from allocbench.workloads.importers.labels import Frame, line_of
 from allocbench.workloads.vocabulary import MAX_SIZE, TraceError
 
-_MOST = 1 << 28  # bytes
+_MOST = 1 << 26  # bytes
 _SAMPLE_TYPE, _SAMPLE, _LOCATION, _FUNCTION, _STRING = 1, 2, 4, 5, 6
 """Fields of the message Profile."""
 _Fields = dict[int, list[int | bytes]]

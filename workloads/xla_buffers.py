@@ -23,7 +23,7 @@ from allocbench.base.error_text import HeldBuffer, MemoryDump, exact
 from allocbench.workloads.block_lifetimes import Lifetimes
 from allocbench.workloads.vocabulary import MAX_SIZE, TraceError
 
-_MOST = 1 << 28  # bytes
+_MOST = 1 << 27  # bytes
 _ASSIGNMENT, _RANGES = "buffer-assignment.txt", "live-range.txt"
 _NUMBER = r"(\d{1,19})"
 _ALLOCATION = re.compile(rf"allocation {_NUMBER}: (?:0x\w+, )?size {_NUMBER}(.{{0,10000}})")

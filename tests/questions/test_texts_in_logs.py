@@ -259,3 +259,12 @@ def test_a_dump_is_a_state_of_the_allocator() -> None:
         (3 * GIB // 2 + 256, True, ""),
     ]
     assert (error.unlisted, error.largest_free) == (0, exact(GIB - 256))
+
+
+def test_a_dump_that_is_listed_twice_counts_once() -> None:
+    """Two ranks may write the same addresses; then only one is shown, and the rest is not known."""
+    text = OTHERS["BFC in pieces"][0]
+    lines = text.splitlines(keepends=True)
+    error = _parsed("".join([*lines[:5], *lines[1:5], *lines[5:]]))
+    assert len(error.segments) == 1
+    assert not verdict(error).certain or error.segments == _parsed(text).segments

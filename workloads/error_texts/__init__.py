@@ -22,7 +22,7 @@ from allocbench.workloads.error_texts.amounts import Found
 __all__ = ["Amount", "ErrorText", "parse"]
 
 _ESCAPES = re.compile(r"(?:\x1b|\\u001b)\[[0-9;?]{0,12}[a-zA-Z]|\[[0-9;]{1,12}m")
-_LINES_IN_JSON, _QUOTES_IN_JSON = re.compile(r"\\+[nrt]"), re.compile(r'\\+(?=")')
+_LINES_IN_JSON, _QUOTES_IN_JSON = re.compile(r"\\{1,9}[nrt]"), re.compile(r'\\{1,9}(?=")')
 _BEGIN_OF_LINE = re.compile(
     r"""^[ \t]*(?:(?:
       >                                                     # a quotation

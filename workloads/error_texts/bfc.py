@@ -110,11 +110,16 @@ def _segments(message: str) -> tuple[int, Sequence[DumpedSegment]]:
         if not runs or (before and before.address + before.size != address):
             runs.append((0, []))
         runs[-1][1].append(block)
-    return total, [
+    segments = [
         DumpedSegment(run[0].address, max(size, sum(block.size for block in run)), run)
         for size, run in runs
         if run
     ]
+    kept = list[DumpedSegment]()
+    for segment in sorted(segments, key=lambda one: one.address):
+        if not kept or kept[-1].address + kept[-1].size <= segment.address:  # not listed twice
+            kept.append(segment)
+    return total, kept
 
 
 _ASYNC = r"(\w+) cuMemAllocAsync failed to allocate (\d{1,19}) bytes"

@@ -66,8 +66,11 @@ def sglang(text: str) -> Found:
 
 def llama(text: str) -> Found:
     """llama.cpp and what is built on it: the buffers of each card, and the one that failed."""
-    failed = r"allocating AMOUNT on device (\d{1,4}): \w+ failed: out of memory"
-    for match in each(failed, text):
+    failed = list(each(r"allocating AMOUNT on device (\d{1,4}): \w+ failed: out of memory", text))
+    for match in failed[:-1]:
+        requested = amount(match[1], match[2])
+        yield match.start(), ErrorText("llama.cpp", requested=requested, device=f"CUDA{match[3]}")
+    for match in failed[-1:]:  # what stands before an error is searched only once
         before = text[text.rfind("loaded meta data", 0, match.start()) + 1 : match.start()]
         device = f"CUDA{match[3]}"
         parts, requested = _buffers(before, device), amount(match[1], match[2])

@@ -70,6 +70,7 @@ _MEANINGS = {
 _SUMS = "nummodelrequests numrequests nrequests requestcount"
 """Names of a column that says how many requests a row stands for."""
 _AT_ONCE = "no times of arrival: all arrive at once"
+_LONGEST = 4_000_000_000  # seconds; nanoseconds fit into 64 bits
 _MILLISECONDS = 1e11
 """Times from here on are milliseconds since 1970."""
 _BENCHMARK = re.compile(rb'\s*\{.{0,65000}?"(?:input|output)_lens": ?\[', re.S)
@@ -501,6 +502,8 @@ def _requests(
     tokens_per_id: int = PREFIX_TOKENS,
 ) -> Requests:
     """Requests in order of arrival, without those that have no prompt or no answer tokens."""
+    if (span := float(np.ptp(seconds))) > _LONGEST:
+        raise TraceError(f"its times span {span:,.0f} seconds; at most {_LONGEST:,} are allowed")
     order = np.argsort(seconds, kind="stable")
     order = order[(prompt[order] > 0) & (output[order] > 0)]
     if not len(order):

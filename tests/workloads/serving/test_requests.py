@@ -291,6 +291,11 @@ def test_columns_are_recognized_by_their_meaning(
         ),
         ('{"input_len": 1, "output_len": 2}\n{"input_len": 1, "out', "line 2: not a JSON object"),
         ('{"input_len": 1, "output_len": 2}\n[3]\n', "one of its rows is not a JSON object"),
+        (
+            '{"time": 1, "input_len": 1, "output_len": 2}\n'
+            '{"time": 17000700000, "input_len": 1, "output_len": 2}\n',
+            "its times span 17,000,699,999 seconds; at most 4,000,000,000 are allowed",
+        ),
         ('[{"conversations": [{"value": 3}]}]', "conversation 0 has a turn without a text"),
         ('{"input_len": 1, "output_len": true}\n', "output_len 'True' is not a whole number"),
         (
