@@ -181,7 +181,7 @@ def _show(answer: Answer) -> None:
     out = console()
     out.print(Text(answer.sentence, "bold"))
     for remedy in answer.remedies:
-        line = f"  {remedy.kind:<9}  {remedy.words:<41}"
+        line = f"  {remedy.kind:<9}  {remedy.words:<40} "
         apart = len(line) + len(remedy.outcome) >= out.width
         out.print(Text(line.rstrip() if apart else f"{line} {remedy.outcome}"), soft_wrap=True)
         below = remedy.how.splitlines() if remedy.kind == "edit" else []

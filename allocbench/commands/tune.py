@@ -20,6 +20,7 @@ from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.questions import BUDGET
 from allocbench.questions.switching import how, with_conf
+from allocbench.reports.advice.choosing import OTHER_COSTS
 from allocbench.reports.advice.coverage import needs
 from allocbench.reports.advice.recommending import consequence
 from allocbench.reports.rows.assumptions import condition, per_event
@@ -204,5 +205,5 @@ def _doubt(tuned: Tuned) -> str:
     when = condition(rival.running * SAME_TIME, tuned.least.running)
     return (
         f"Device time is an estimate: {name} makes the program over 5% quicker than this"
-        f" {when or 'with other costs of device calls within their assumed ranges'}."
+        f" {when or OTHER_COSTS}."
     )

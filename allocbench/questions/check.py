@@ -201,6 +201,7 @@ class _Case:
         if capacity - need < ROOM * capacity and not self.smallest and self.tries:
             remedies = self._settings(self._best())
         told = sentences.fits(self.device, need, trace.coverage.bound, capacity, self.smallest)
+        told += sentences.MORE_ROOM if remedies else ""
         return self._made("fits", told, remedies, more=slow)
 
     def held(self) -> Answer:

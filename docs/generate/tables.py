@@ -17,6 +17,7 @@ from typing import Any
 from typer import Context
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from allocbench import allocators
 from allocbench.allocators.devices import cost_model
@@ -71,6 +72,20 @@ def strategies() -> str:
             for info in allocators.strategies()
         ),
     )
+
+
+CHECKS = {
+    "setting": "check gpt2-train --device sim:8GiB",
+    "too_big": "check gpt2-train --device sim:6GiB",
+    "table": "check gpt2-train llm-decode llama3-8b-lora --device l4,rtx-4090,h100",
+}
+
+
+def check(name: str) -> str:
+    """A command line of `CHECKS` with its output at 100 columns."""
+    result = CliRunner().invoke(app, CHECKS[name].split(), env={"COLUMNS": "100"})
+    shown = "\n".join(line.rstrip() for line in result.stdout.splitlines())
+    return f"```console\n$ allocbench {CHECKS[name]}\n{shown.strip()}\n```"
 
 
 def definitions(items: Iterable[tuple[str, str, str]]) -> str:
@@ -377,6 +392,7 @@ SECTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
         strategies,
+        check,
         strategy,
         options,
         metrics,

@@ -132,6 +132,10 @@ def fits(device: str, need: int, bound: bool, capacity: int, smallest: bool) -> 
     )
 
 
+MORE_ROOM = " That is little. This leaves more room:"
+"""After `fits`, if a change leaves more room."""
+
+
 def needs_setting(device: str, fails: str, load: int, capacity: int) -> str:
     """It fits only with a setting."""
     return f"FITS {device} ONLY WITH A SETTING: without it, {_in_pieces(fails, load, capacity)}."

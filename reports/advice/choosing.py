@@ -24,6 +24,8 @@ PROGRAM_SECONDS = 10e-6
 """Assumed seconds of a program's own work per event: about one kernel launch."""
 ROOM = 0.05
 """The share of a device that must stay free for a program to fit with room."""
+OTHER_COSTS = "if device calls cost more or less than estimated"
+"""When an estimate of device time does not decide, and no single cost does."""
 CLOSE = 0.005
 """Two needs that differ by less than this share of a device count as equal."""
 CLEAR = 0.01
@@ -236,7 +238,7 @@ class Best:
         """A sentence about the rival, with a space before it; empty without one."""
         if self.rival is None:
             return ""
-        when = self.when or "with other costs of device calls within their assumed ranges"
+        when = self.when or OTHER_COSTS
         return f" {self.rival.name} would be better {when}."
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 import pandas as pd
 
 from allocbench.base import units
-from allocbench.reports.advice.choosing import ROOM
+from allocbench.reports.advice.choosing import OTHER_COSTS, ROOM
 from allocbench.reports.advice.recommending import Advice
 from allocbench.reports.rows.results import records
 
@@ -70,13 +70,12 @@ def confidence(
         grounds.append(_untried(steps, kinds, wanted))
     if not _measured(rows):
         doubts += advice.rival is not None
-        when = advice.when or "with some costs"
+        when = advice.when or OTHER_COSTS
         grounds.append(
-            "Device time is an estimate; with every cost of a device call within its assumed range,"
-            " the recommendation is the same."
+            "Device time is an estimate, but the recommendation is the same if device calls cost"
+            " more or less."
             if advice.rival is None
-            else "Device time is an estimate; within the assumed ranges of the costs of device"
-            f" calls, {advice.rival} would be recommended instead {when}."
+            else f"Device time is an estimate; {advice.rival} would be recommended instead {when}."
         )
     grounds.append(_lengths(steps, kinds))
     level: Literal["low", "medium", "high"] = "high" if not doubts else "medium"
