@@ -23,7 +23,7 @@ from allocbench.null_gpu.torch_build import NullGpuError, check_host
 from allocbench.workloads.recording import Machine
 
 VARIABLE = "ALLOCBENCH_NULL"
-_HOOK = Path(__file__).parent / "inside" / "null_process.py"
+_HOOK = Path(__file__).parent / "inside" / "__init__.py"
 _ROOT = Path(__file__).parents[2]
 _SITES = 3  # named in a note
 _NOWHERE = "no line that it names read a computed value"

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
+#include "null_gpu/native/hidden_writes.hpp"
 #include "null_gpu/native/kernels.hpp"
 #include "null_gpu/native/machine.hpp"
 
@@ -68,17 +69,20 @@ NULL_GPU_API int null_cuFuncSetCacheConfig(Handle, int) { return kSuccess; }
 NULL_GPU_API int null_cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned,
                                      unsigned, unsigned, Handle stream) {
   launched(stream);
+  on_driver_launch();
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuLaunchCooperativeKernel(Handle, unsigned, unsigned, unsigned, unsigned,
                                                 unsigned, unsigned, unsigned, Handle stream) {
   launched(stream);
+  on_driver_launch();
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuLaunchKernelEx(DriverLaunchConfig const* config) {
   launched(config->stream);
+  on_driver_launch();
   return kSuccess;
 }
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "null_gpu/native/contexts.hpp"
+#include "null_gpu/native/hidden_writes.hpp"
 #include "null_gpu/native/host_memory.hpp"
 #include "null_gpu/native/machine.hpp"
 #include "null_gpu/native/pools.hpp"
@@ -355,6 +356,7 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
       *word = 2;  // CU_MEMORYTYPE_DEVICE
       return kSuccess;
     case kDevicePointer:
+      pointer_given(address);
       *number = address;
       return mapped ? kInvalidValue : kSuccess;
     case kBufferId:

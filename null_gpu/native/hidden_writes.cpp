@@ -5,20 +5,22 @@
 #include <dlfcn.h>
 
 #include <atomic>
-#include <cstdint>
 #include <mutex>
 #include <string_view>
 #include <unordered_set>
+#include <vector>
 
-#include "null_gpu/native/api.hpp"
-
-// The hook reads it.
-NULL_GPU_API std::atomic<std::uint64_t> null_hidden_writes;
-std::atomic<std::uint64_t> null_hidden_writes = 0;
+#include "null_gpu/native/operators.hpp"
+#include "null_gpu/native/thread_object.hpp"
+#include "null_gpu/native/values.hpp"
 
 namespace allocbench::null_gpu {
 
 namespace {
+
+struct Pointers {
+  std::vector<Address> given;  // since the last launch on this thread
+};
 
 void* own_kernels[1];
 void* other_kernels[1];
@@ -43,7 +45,16 @@ bool declares_writes(std::string_view path) {
 
 }  // namespace
 
-void hidden_write() { ++null_hidden_writes; }
+void pointer_given(Address address) { ThreadObject<Pointers>::get().given.push_back(address); }
+
+void on_driver_launch() {
+  auto& pointers = ThreadObject<Pointers>::get().given;
+  if (!in_operator()) {
+    if (pointers.empty()) Values::get().forget_everything();
+    for (Address const address : pointers) Values::get().forget_followed_at(address);
+  }
+  pointers.clear();
+}
 
 void** handle_for_kernels(void const* binary) {
   Dl_info info;
@@ -61,7 +72,7 @@ void add_kernel(void** handle, void const* function) {
 void on_launch(void const* function) {
   if (!others().any) return;
   std::lock_guard const lock(others().mutex);
-  if (others().kernels.contains(function)) hidden_write();
+  if (others().kernels.contains(function)) Values::get().forget_everything();
 }
 
 }  // namespace allocbench::null_gpu

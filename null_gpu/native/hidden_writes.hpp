@@ -1,20 +1,23 @@
 // native/hidden_writes.hpp: work on the GPU of which PyTorch does not know what it writes.
 // SPDX-License-Identifier: Apache-2.0
 //
-// PyTorch counts how often its operators change a tensor. Kernels of other libraries and captured
-// graphs change tensors without being counted.
+// PyTorch's operators say which tensors they change. Kernels of other libraries do not.
 #pragma once
 
-namespace allocbench::null_gpu {
+#include "null_gpu/native/api.hpp"
 
-// Counts one such write of unknown memory.
-void hidden_write();
+namespace allocbench::null_gpu {
 
 // A handle for the kernels of a library: `binary` is an address within the library.
 void** handle_for_kernels(void const* binary);
 // A kernel of the library that has this handle.
 void add_kernel(void** handle, void const* function);
-// Counts a write if the kernel is not PyTorch's own.
+// Forgets all values if the kernel is not PyTorch's own.
 void on_launch(void const* function);
+// A program asks for the device's address of memory, as Triton does for each argument of a kernel.
+void pointer_given(Address address);
+// Outside of PyTorch's operators, forgets what the addresses have that this thread was given since
+// the last launch; all values if there are none.
+void on_driver_launch();
 
 }  // namespace allocbench::null_gpu

@@ -1,64 +1,415 @@
-// native/operators.cpp: the PyTorch operators on the call stack.
+// native/operators.cpp: the operators that PyTorch's dispatcher calls.
 // SPDX-License-Identifier: Apache-2.0
-#include <dlfcn.h>
-#include <execinfo.h>
+#include "null_gpu/native/operators.hpp"
 
-#include <cstdlib>
+#include <algorithm>
+#include <array>
 #include <cstring>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "null_gpu/native/api.hpp"
+#include "null_gpu/native/machine.hpp"
+#include "null_gpu/native/streams.hpp"
+#include "null_gpu/native/values.hpp"
+
+namespace allocbench::null_gpu {
 
 namespace {
 
-// The operator whose code contains the address, or "". PyTorch calls an operator through
-// at::_ops::NAME::call() or redispatch(), whose mangled name is
-// _ZN2at4_ops<length>NAME<length>call...
-std::string operator_at(void const* address) {
-  constexpr std::string_view kPrefix = "_ZN2at4_ops";
-  Dl_info info;
-  if (dladdr(address, &info) == 0 || info.dli_sname == nullptr) return {};
-  std::string_view const symbol = info.dli_sname;
-  if (!symbol.starts_with(kPrefix)) return {};
-  char* begin = nullptr;
-  auto const length = std::strtoul(info.dli_sname + kPrefix.size(), &begin, 10);
-  return {begin, strnlen(begin, length)};
+// What an operator does, as the hook says when it is called for the first time.
+enum Flags : unsigned {
+  kIgnored = 1,     // writes nothing, or only what its schema does not name, such as sizes
+  kAlways = 2,      // the hook is asked before each call with tensors on the GPU
+  kCreates = 4,     // the hook is asked before each call
+  kOverwrites = 8,  // former values of the arguments that it changes do not matter
+  kUnwritten = 16,  // its result has no values yet: those of a program count as zeros
+  kCopies = 32,     // from its second argument to its first
+};
+
+struct Operator {
+  char const* name;
+  unsigned flags;
+  unsigned arguments, results;
+  std::uint64_t written;  // a bit for each argument that it may change
+};
+
+// c10::IValue: a number, or a pointer to what it has.
+struct Value {
+  std::uint64_t payload;
+  std::uint32_t tag;
+};
+static_assert(sizeof(Value) == 16);
+constexpr std::uint32_t kTensor = 1;
+// Elements of a tensor that the hook computes: see host_copies.py.
+constexpr Size kMostElements = Size{1} << 20, kMostReal = Size{1} << 16;
+
+// Positions in PyTorch's objects, in bytes; written by the hook in this order.
+struct Layout {
+  // at::RecordFunction
+  std::int64_t schema, inputs, outputs;
+  // c10::FunctionSchema
+  std::int64_t overload;
+  // c10::TensorImpl and c10::StorageImpl
+  std::int64_t keys, elements, storage, data, bytes;
+  // c10::IValue: the tag of a list, and where a list has its elements
+  std::int64_t list_tag, list;
+  // keys of tensors that have no plain memory
+  std::uint64_t unusual;
+  // functions of PyTorch
+  char const* (*name)(void const* record_function);
+  void (*enable)(bool observers);
+  bool (*requires_grad)(void const* tensor);
+  int (*type)(void const* tensor, int* type);
+  int (*dimensions)(void const* tensor, std::int64_t* count);
+  int (*sizes)(void const* tensor, std::int64_t const** sizes);
+  int (*strides)(void const* tensor, std::int64_t const** strides);
+  int (*address)(void const* tensor, void** address);
+  // functions of the hook
+  std::uint64_t (*describe)(Operator*, char const* name, char const* overload);
+  std::uint64_t (*begin)(Operator*, Value const* inputs);
+  void (*end)(Operator*, Value const* outputs, std::uint64_t token);
+};
+Layout layout;
+
+struct Tensor {
+  void const* address = nullptr;  // of the c10::TensorImpl
+  Address begin = 0;              // of its storage
+  Size bytes = 0;                 // of its storage
+  Size elements = 0;
+  bool plain = false;
+
+  bool on_gpu() const {
+    return begin != 0 && Machine::get().device_of(reinterpret_cast<void*>(begin)) >= 0;
+  }
+};
+
+struct Call {
+  void const* record;
+  Operator* op;
+  std::uint64_t writes;         // number of writes when it began
+  std::uint64_t token;          // of the hook; 0: it does not wait for the end
+  std::size_t kept;             // what operators within this one wrote is from here on
+  std::size_t inputs;           // the storages of its arguments are from here on
+  void const* first = nullptr;  // the first tensor among the arguments
+  bool captured = false;
+  // A copy from the host, of which nothing needs to be computed.
+  Address copy_to = 0;
+  void const* copy_from = nullptr;
+  Size copy_bytes = 0;
+};
+
+struct Thread {
+  std::vector<Call> calls;
+  std::vector<std::pair<Address, Size>> kept, inputs;
+  std::array<std::pair<void const*, Operator*>, 1024> recent = {};  // operators, by schema
+
+  // Whether an address is in the memory of an argument of the innermost call.
+  bool reads(Address address) const {
+    return std::any_of(inputs.begin() + calls.back().inputs, inputs.end(),
+                       [&](auto const& input) { return address - input.first < input.second; });
+  }
+};
+Thread& thread() {
+  // Nearly every call of PyTorch's gets here several times.
+  [[gnu::tls_model("initial-exec")]] static thread_local Thread* mine = nullptr;
+  if (mine == nullptr) mine = new Thread;  // as few as there are threads
+  return *mine;
 }
 
-// The operator at each address that was on a stack so far: dladdr() walks through all symbols of a
-// library, which takes milliseconds for PyTorch's.
-struct Found {
-  std::mutex mutex;
-  std::unordered_map<void const*, std::string> names;
+template <class Part>
+Part part(void const* object, std::int64_t offset) {
+  Part value;
+  std::memcpy(&value, static_cast<char const*>(object) + offset, sizeof value);
+  return value;
+}
+
+Tensor tensor(void const* address) {
+  Tensor found{address};
+  void const* const storage = part<void const*>(address, layout.storage);
+  if (storage == nullptr) return found;
+  found.begin = part<Address>(storage, layout.data);
+  found.bytes = part<Size>(storage, layout.bytes);
+  found.elements = part<Size>(address, layout.elements);
+  found.plain = (part<std::uint64_t>(address, layout.keys) & layout.unusual) == 0;
+  return found;
+}
+
+// Calls `visit` for each tensor of an argument or a result.
+template <class Visit>
+void each_tensor(Value const& value, Visit visit) {
+  if (value.tag == kTensor) {
+    if (value.payload != 0) visit(tensor(reinterpret_cast<void const*>(value.payload)));
+  } else if (value.tag == layout.list_tag) {
+    auto const* const list = reinterpret_cast<void const*>(value.payload);
+    auto const* element = part<Value const*>(list, layout.list);
+    auto const* const end = part<Value const*>(list, layout.list + sizeof(void*));
+    for (; element != end; ++element) each_tensor(*element, visit);
+  }
+}
+
+struct Operators {
+  std::shared_mutex mutex;
+  std::unordered_map<void const*, Operator> of_schema;
 };
-Found& found() {
-  static Found* const all = new Found;
+Operators& operators() {
+  static auto* const all = new Operators;
   return *all;
+}
+
+// PyTorch tells no observer of what is called meanwhile on this thread.
+class Unobserved {
+ public:
+  Unobserved() { layout.enable(false); }
+  ~Unobserved() { layout.enable(true); }
+};
+
+// The operator of a call; nullptr if it is none, but a function or a range that has a name.
+Operator* operator_of(void const* record) {
+  char const* const name = layout.name(record);
+  if (part<char const*>(record, layout.schema) == name) return nullptr;
+  auto const* const schema = part<void const*>(record, layout.schema);
+  auto& recent = thread().recent[reinterpret_cast<Address>(schema) / 64 % 1024];
+  if (recent.first == schema) return recent.second;
+  auto& all = operators();
+  {
+    std::shared_lock const lock(all.mutex);
+    auto const known = all.of_schema.find(schema);
+    if (known != all.of_schema.end()) {
+      recent = {schema, &known->second};
+      return recent.second;
+    }
+  }
+  Operator made{name, 0, 0, 0, 0};
+  Operator* op;
+  {
+    std::unique_lock const lock(all.mutex);
+    op = &all.of_schema.try_emplace(schema, made).first->second;
+  }
+  Unobserved const unobserved;
+  std::uint64_t const told = layout.describe(op, name, part<char const*>(schema, layout.overload));
+  op->arguments = told & 0xff;
+  op->results = told >> 8 & 0xff;
+  op->flags = told >> 16 & 0xff;
+  op->written = told >> 24;
+  return op;
+}
+
+// Where an operator's arguments or results begin in a stack, whose last entries they are.
+Value const* last(Value const* begin, Size size, unsigned count) {
+  return begin + (size > count ? size - count : 0);
+}
+
+// The address of the elements of a tensor that has no gaps, and the bytes of each; nullptr: it has
+// some, or other than numbers.
+void* dense(void const* const* tensor, int type, Size* element) {
+  constexpr Size kElement[] = {1, 1, 2, 4, 8, 2, 4, 8, 0, 0, 0, 1, 0, 0, 0, 2};
+  if (type < 0 || type >= static_cast<int>(std::size(kElement)) || kElement[type] == 0)
+    return nullptr;
+  std::int64_t count = 0, expected = 1;
+  std::int64_t const *sizes = nullptr, *strides = nullptr;
+  layout.dimensions(tensor, &count);
+  layout.sizes(tensor, &sizes);
+  layout.strides(tensor, &strides);
+  for (std::int64_t dimension = count - 1; dimension >= 0; --dimension) {
+    if (sizes[dimension] != 1 && strides[dimension] != expected) return nullptr;
+    expected *= sizes[dimension];
+  }
+  void* address = nullptr;
+  layout.address(tensor, &address);
+  *element = kElement[type];
+  return address;
+}
+
+// Notes a copy from the host to the same elements of the same type on the GPU. False: it is
+// another.
+bool is_plain_copy(Value const* inputs, Call& call) {
+  if (inputs[0].tag != kTensor || inputs[1].tag != kTensor) return false;
+  void const* const to = reinterpret_cast<void const*>(inputs[0].payload);
+  void const* const from = reinterpret_cast<void const*>(inputs[1].payload);
+  Tensor const there = tensor(to), here = tensor(from);
+  if (!there.on_gpu() || here.begin == 0 || here.on_gpu() || !there.plain || !here.plain)
+    return false;
+  if (there.elements != here.elements || layout.requires_grad(to)) return false;
+  int type = -1, other = -1;
+  layout.type(&to, &type);
+  layout.type(&from, &other);
+  constexpr int kFirstReal = 5, kBool = 11;
+  bool const real = type >= kFirstReal && type != kBool;
+  if (type != other || there.elements > (real ? kMostReal : kMostElements)) return false;
+  Size element = 0;
+  call.copy_to = reinterpret_cast<Address>(dense(&to, type, &element));
+  call.copy_from = dense(&from, type, &element);
+  call.copy_bytes = element * there.elements;
+  return call.copy_to != 0 && call.copy_from != nullptr;
+}
+
+void on_begin(void const* record) {
+  Operator* const op = operator_of(record);
+  if (op == nullptr) return;
+  auto& [calls, kept, storages, recent] = thread();
+  calls.push_back({record, op, KnownBytes::last_write(), 0, kept.size(), storages.size()});
+  auto const size = part<Size>(record, layout.inputs + sizeof(void*));
+  Value const* const inputs = last(part<Value const*>(record, layout.inputs), size, op->arguments);
+  if (size < op->arguments) return;
+  if ((op->flags & kIgnored) != 0) {
+    if (op->arguments != 0 && inputs->tag == kTensor)
+      calls.back().first = reinterpret_cast<void const*>(inputs->payload);
+    return;
+  }
+  Call& call = calls.back();
+  auto& values = Values::get();
+  call.captured = Streams::get().captures();
+  bool any = false, all = true, small = true;
+  for (unsigned index = 0; index < op->arguments; ++index) {
+    bool const is_written = (op->written >> index & 1) != 0;
+    each_tensor(inputs[index], [&](Tensor const& found) {
+      if (call.first == nullptr) call.first = found.address;
+      if (!found.on_gpu()) return;
+      storages.emplace_back(found.begin, found.bytes);
+      any = true;
+      small &= found.elements <= kMostElements;
+      if (all && (!is_written || (op->flags & kOverwrites) == 0)) {
+        all = found.plain && values.follows(found.begin, found.bytes);
+      }
+      if (all) all = found.plain && !layout.requires_grad(found.address);
+    });
+  }
+  bool const copies = (op->flags & kCopies) != 0 && is_plain_copy(inputs, call);
+  if (!copies) call.copy_bytes = 0;
+  bool const asks =
+      !copies && (op->flags & kUnwritten) == 0 &&
+      ((any && ((all && small) || (op->flags & kAlways) != 0)) || (op->flags & kCreates) != 0);
+  if (asks && !call.captured) {
+    Unobserved const unobserved;
+    call.token = layout.begin(op, inputs);  // calls no operator that is observed
+  }
+  if (any && op->written != 0 && call.token == 0) {
+    for (unsigned index = 0; index < op->arguments; ++index) {
+      if ((op->written >> index & 1) == 0) continue;
+      each_tensor(inputs[index], [&](Tensor const& found) {
+        if (found.on_gpu()) values.forget_followed(found.begin, found.bytes);
+      });
+    }
+  }
+}
+
+void follow(Address to, char const* bytes, Size size) {
+  Values::get().follow(to, bytes, size);
+  auto& [calls, kept, storages, recent] = thread();
+  if (!calls.empty()) kept.emplace_back(to, size);
+}
+
+void on_end(void const* record) {
+  auto& [calls, kept, storages, recent] = thread();
+  if (calls.empty() || calls.back().record != record) return;
+  Call const call = calls.back();
+  if ((call.op->flags & kIgnored) != 0) {
+    calls.pop_back();
+    if (calls.empty()) kept.clear();
+    return;
+  }
+  auto* const begin = part<Value const*>(record, layout.outputs);
+  auto* const end = part<Value const*>(record, layout.outputs + sizeof(void*));
+  auto const size = static_cast<Size>(end - begin);
+  bool failed = size < call.op->results;
+  Value const* const outputs = last(begin, size, call.op->results);
+  auto& values = Values::get();
+  for (Value const* output = outputs; output != end; ++output) {
+    each_tensor(*output, [&](Tensor const& found) {
+      // That of a traced tensor has no memory.
+      failed |= found.begin == 0 && found.elements != 0 && found.address != nullptr;
+      if (!found.on_gpu() || thread().reads(found.begin)) return;
+      values.forget_followed_before(found.begin, found.bytes, call.writes);
+      bool const unwritten = (call.op->flags & kUnwritten) != 0 && calls.size() == 1;
+      if (unwritten && !call.captured && found.plain && found.elements <= kMostElements)
+        values.follow_fill(found.begin, found.bytes);
+    });
+  }
+  storages.resize(call.inputs);
+  calls.pop_back();
+  if (call.copy_bytes != 0 && !failed && !call.captured)
+    follow(call.copy_to, static_cast<char const*>(call.copy_from), call.copy_bytes);
+  if (call.token != 0) {
+    Unobserved const unobserved;
+    layout.end(call.op, failed ? nullptr : outputs, call.token);
+  }
+  if (calls.empty()) kept.clear();
 }
 
 }  // namespace
 
-// Writes the names of the operators on this thread's stack into `out`, innermost first, each
-// followed by a space, cut to `size` bytes.
-NULL_GPU_API void null_operators(char* out, int size) {
-  constexpr int kFrames = 128;
-  void* frames[kFrames];
-  int const count = backtrace(frames, kFrames);
+void kernel_in_operator() {
+  auto& [calls, kept, storages, recent] = thread();
+  if (calls.empty()) return;
+  for (std::size_t index = calls.back().kept; index < kept.size(); ++index) {
+    if (!thread().reads(kept[index].first))
+      Values::get().forget_followed(kept[index].first, kept[index].second);
+  }
+  kept.resize(calls.back().kept);
+}
+
+std::uint64_t known_after(Address address) {
+  auto const& calls = thread().calls;
+  if (calls.empty() || (calls.back().op->flags & kIgnored) != 0) return 0;
+  return thread().reads(address) ? 0 : calls.back().writes;
+}
+
+bool in_operator() { return !thread().calls.empty(); }
+
+}  // namespace allocbench::null_gpu
+
+using namespace allocbench::null_gpu;
+
+// The functions for PyTorch's observer. It keeps what the first one returns, which is nothing.
+NULL_GPU_API void** null_operator_begins(void** context, void const* record) {
+  *context = nullptr;
+  on_begin(record);
+  return context;
+}
+
+NULL_GPU_API void null_operator_ends(void const* record, void*) { on_end(record); }
+
+NULL_GPU_API void null_layout(Layout const* given) { layout = *given; }
+
+// Notes values of the device that the hook has computed.
+NULL_GPU_API void null_follow(std::uint64_t to, char const* bytes, std::uint64_t size) {
+  follow(to, bytes, size);
+}
+
+// Notes that values of the device are not known any more.
+NULL_GPU_API void null_forget(std::uint64_t begin, std::uint64_t size) {
+  Values::get().forget(begin, size);
+}
+
+// Adds to the references of an object of PyTorch: the program has others meanwhile.
+NULL_GPU_API void null_count_reference(std::uint32_t* object, int change) {
+  constexpr int kCount = 2;  // after the table of virtual functions
+  __atomic_fetch_add(object + kCount, change, __ATOMIC_ACQ_REL);
+}
+
+// Writes the names of the operators that this thread runs into `out`, innermost first, each
+// followed by a space, cut to `size` bytes. Returns the type of the first tensor of the innermost
+// one, as PyTorch counts types; -1: it has none.
+NULL_GPU_API int null_operators(char* out, int size) {
+  auto const& calls = thread().calls;
   std::string names;
-  std::string_view last;
-  auto& [mutex, known] = found();
-  std::lock_guard const lock(mutex);
-  for (int frame = 0; frame < count; ++frame) {
-    auto const [entry, is_new] = known.try_emplace(frames[frame]);
-    if (is_new) entry->second = operator_at(frames[frame]);
-    std::string const& name = entry->second;
-    if (name.empty()) continue;
-    if (name != last) names += name + ' ';
-    last = name;
+  for (auto call = calls.rbegin(); call != calls.rend(); ++call) {
+    std::string_view name = call->op->name;
+    if (auto const space = name.find("::"); space != name.npos) name.remove_prefix(space + 2);
+    names.append(name) += ' ';
   }
   std::strncpy(out, names.c_str(), size - 1);
   out[size - 1] = '\0';
+  int type = -1;
+  if (!calls.empty() && calls.back().first != nullptr) layout.type(&calls.back().first, &type);
+  return type;
 }
+
+// How many operators this thread runs.
+NULL_GPU_API int null_depth() { return static_cast<int>(thread().calls.size()); }

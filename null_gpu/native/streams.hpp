@@ -64,6 +64,8 @@ class Streams {
   Status begin_capture(Handle stream, CaptureMode mode, Handle graph);
   Status end_capture(Handle stream, Handle* graph);
   Captured captured(Handle stream);
+  // Whether any stream is capturing.
+  bool captures() const { return capturing_ != 0; }
   // Makes the capture of a stream invalid.
   void invalidate(Handle stream);
 

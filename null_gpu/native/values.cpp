@@ -3,11 +3,11 @@
 #include "null_gpu/native/values.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
-#include <vector>
+#include <string>
 
 #include "null_gpu/native/machine.hpp"
+#include "null_gpu/native/operators.hpp"
 
 namespace allocbench::null_gpu {
 
@@ -31,26 +31,26 @@ void Values::copy(void* to, void const* from, Size size) {
     return;
   }
   bool known = true;
-  {
+  std::uint64_t const after = from_device ? known_after(number(from)) : 0;
+  if (!from_device) {
     std::lock_guard const lock(mutex_);
-    if (!from_device) {
-      forget(number(to), size);
-      if (size <= kMostKept) {
-        write(number(to), {size, std::string(static_cast<char const*>(from), size)});
-      }
-    } else if (to_device) {
-      copy_known(number(to), number(from), size);
-    } else {
-      known = read(number(from), static_cast<char*>(to), size);
+    recent_.forget(number(to), size);
+    followed_.forget(number(to), size);
+    if (size <= kMostKept) {
+      recent_.write(number(to), static_cast<char const*>(from), size);
+      any_recent_ = true;
     }
+  } else if (to_device) {
+    std::lock_guard const lock(mutex_);
+    recent_.copy(number(to), number(from), size, after);
+    followed_.copy(number(to), number(from), size, after);
+    if (may_follow(number(from), size)) extend(number(to), size);
+  } else {
+    known = read(number(from), static_cast<char*>(to), size, after);
   }
   if (!known) {
     ++unknown_reads_;
-    if (OnRead const call = on_read_) {
-      std::uint64_t const bits = call(size);
-      if (bits != 0 && size <= sizeof bits && std::has_single_bit(size))
-        std::memcpy(to, &bits, size);
-    }
+    if (OnRead const call = on_read_) call(to, size);
   }
 }
 
@@ -61,88 +61,102 @@ void Values::fill(void* to, int value, Size size) {
     return;
   }
   std::lock_guard const lock(mutex_);
-  forget(number(to), size);
-  write(number(to), {size, {}, static_cast<char>(value)});
+  followed_.forget(number(to), size);
+  recent_.fill(number(to), static_cast<char>(value), size);
+  any_recent_ = true;
+}
+
+void Values::receive(void* to, void const* from, Size size) {
+  if (!on_device(to) || !on_device(from)) {
+    copy(to, from, size);
+    return;
+  }
+  std::string bytes(std::min(size, kMostKept), '\0');
+  bool const known = size <= kMostKept && read(number(from), bytes.data(), size);
+  std::lock_guard const lock(mutex_);
+  recent_.forget(number(to), size);
+  followed_.forget(number(to), size);
+  if (!known) return;
+  recent_.write(number(to), bytes.data(), size);
+  any_recent_ = true;
 }
 
 void Values::forget_all() {
-  if (!any_) return;
+  if (!any_recent_) return;
   std::lock_guard const lock(mutex_);
-  known_.clear();
-  any_ = false;
+  recent_.clear();
+  any_recent_ = false;
 }
 
-// Removes the range from the known contents.
+void Values::follow(Address to, char const* bytes, Size size) {
+  std::lock_guard const lock(mutex_);
+  recent_.forget(to, size);
+  followed_.write(to, bytes, size);
+  followed_.limit(kMostFollowed);
+  extend(to, size);
+}
+
+void Values::follow_fill(Address to, Size size) {
+  std::lock_guard const lock(mutex_);
+  recent_.forget(to, size);
+  followed_.fill(to, 0, size);
+  extend(to, size);
+}
+
+void Values::extend(Address begin, Size size) {
+  first_followed_ = std::min(first_followed_.load(), begin);
+  last_followed_ = std::max(last_followed_.load(), begin + size);
+}
+
+bool Values::follows(Address begin, Size size) const {
+  if (!may_follow(begin, size)) return false;
+  std::lock_guard const lock(mutex_);
+  return followed_.overlaps(begin, size);
+}
+
+void Values::forget_followed(Address begin, Size size) {
+  if (!may_follow(begin, size)) return;
+  std::lock_guard const lock(mutex_);
+  followed_.forget(begin, size);
+}
+
 void Values::forget(Address begin, Size size) {
-  Address const end = begin + size;
-  auto entry = known_.upper_bound(begin);
-  if (entry != known_.begin()) --entry;
-  std::vector<std::pair<Address, Known>> rest;
-  while (entry != known_.end() && entry->first < end) {
-    Address const first = entry->first, last = first + entry->second.size;
-    if (last <= begin) {
-      ++entry;
-      continue;
-    }
-    Known const& known = entry->second;
-    auto part = [&](Address from, Address to) {
-      std::string bytes = known.bytes.empty() ? "" : known.bytes.substr(from - first, to - from);
-      rest.emplace_back(from, Known{to - from, std::move(bytes), known.fill});
-    };
-    if (first < begin) part(first, begin);
-    if (last > end) part(end, last);
-    entry = known_.erase(entry);
-  }
-  for (auto& [address, known] : rest) known_[address] = std::move(known);
+  std::lock_guard const lock(mutex_);
+  recent_.forget(begin, size);
+  followed_.forget(begin, size);
 }
 
-void Values::write(Address to, Known known) {
-  known_[to] = std::move(known);
-  any_ = true;
+void Values::forget_followed_before(Address begin, Size size, std::uint64_t write) {
+  if (!may_follow(begin, size)) return;
+  std::lock_guard const lock(mutex_);
+  followed_.forget_before(begin, size, write);
 }
 
-// Calls `visit(begin, end, first, known)` for each known part [begin, end) of the range; `first` is
-// the address at which `known` begins.
-template <typename Visit>
-void Values::each_known(Address from, Size size, Visit visit) const {
-  auto entry = known_.upper_bound(from);
-  if (entry != known_.begin()) --entry;
-  for (; entry != known_.end() && entry->first < from + size; ++entry) {
-    auto const& [first, known] = *entry;
-    Address const begin = std::max(first, from), end = std::min(first + known.size, from + size);
-    if (begin < end) visit(begin, end, first, known);
-  }
+void Values::forget_followed_at(Address address) {
+  std::lock_guard const lock(mutex_);
+  followed_.forget_run(address);
 }
 
-// Copies the known bytes to `to`, and zeros for the others. True if all bytes were known.
-bool Values::read(Address from, char* to, Size size) const {
+void Values::forget_everything() {
+  forget_all();
+  std::lock_guard const lock(mutex_);
+  followed_.clear();
+}
+
+bool Values::read(Address from, char* to, Size size, std::uint64_t after) const {
+  std::lock_guard const lock(mutex_);
   std::memset(to, 0, size);
-  Size copied = 0;
-  each_known(from, size, [&](Address begin, Address end, Address first, Known const& known) {
-    if (known.bytes.empty()) {
-      std::memset(to + (begin - from), known.fill, end - begin);
-    } else {
-      std::memcpy(to + (begin - from), known.bytes.data() + (begin - first), end - begin);
-    }
-    copied += end - begin;
-  });
-  return copied == size;
-}
-
-void Values::copy_known(Address to, Address from, Size size) {
-  std::vector<std::pair<Address, Known>> parts;
-  each_known(from, size, [&](Address begin, Address end, Address first, Known const& known) {
-    std::string bytes = known.bytes.empty() ? "" : known.bytes.substr(begin - first, end - begin);
-    parts.emplace_back(to + (begin - from), Known{end - begin, std::move(bytes), known.fill});
-  });
-  forget(to, size);
-  for (auto& [address, known] : parts) write(address, std::move(known));
+  return followed_.read(from, to, size, after) + recent_.read(from, to, size, after) == size;
 }
 
 }  // namespace allocbench::null_gpu
 
-// Sets the function to call after each read of an unknown value, and to ask for the bits of a
-// number.
-NULL_GPU_API void null_on_read(std::uint64_t (*call)(std::uint64_t bytes)) {
-  allocbench::null_gpu::Values::get().on_read(call);
+using allocbench::null_gpu::Values;
+
+// Sets the function to call after each read of unknown values.
+NULL_GPU_API void null_on_read(Values::OnRead call) { Values::get().on_read(call); }
+
+// Copies known values of the device: 1 if all of them are known.
+NULL_GPU_API int null_known(std::uint64_t from, char* to, std::uint64_t size) {
+  return Values::get().read(from, to, size);
 }

@@ -69,9 +69,12 @@ class HookFinder:
 
 
 def load(file: str) -> ModuleType:
-    """Import a file that is not on the path of modules."""
-    name = f"allocbench_{Path(file).stem}"
-    spec = importlib.util.spec_from_file_location(name, file)
+    """Import a file that is not on the path of modules; `__init__.py` is that of a package."""
+    path = Path(file)
+    is_package = path.stem == "__init__"
+    name = f"allocbench_{path.parent.name if is_package else path.stem}"
+    folders = [str(path.parent)] if is_package else None
+    spec = importlib.util.spec_from_file_location(name, file, submodule_search_locations=folders)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

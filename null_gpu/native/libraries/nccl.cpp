@@ -30,7 +30,7 @@ Size bytes_of(int type, Size count) {
 }
 
 int copy(void const* from, void* to, Size bytes) {
-  Values::get().copy(to, from, bytes);
+  Values::get().receive(to, from, bytes);
   return kSuccess;
 }
 

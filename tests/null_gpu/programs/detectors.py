@@ -9,7 +9,7 @@ import sys
 import torch
 from torchvision.models import detection
 
-READS = sys.modules["allocbench_null_process"]._process._reads
+READS = sys.modules["allocbench_inside"]._process._reads
 OPTIONS = {"weights": None, "weights_backbone": None, "num_classes": 7}
 SIZE = {"min_size": 160, "max_size": 160}
 

@@ -6,7 +6,7 @@ import sys
 import torch
 from torch import nn
 
-READS = sys.modules["allocbench_null_process"]._process._reads.sites
+READS = sys.modules["allocbench_inside"]._process._reads.sites
 
 
 def both(draw):
@@ -71,7 +71,7 @@ seen["drawn targets"] = list(head(torch.rand(32, 8).cuda(), ids).output.shape)
 edges = torch.rand(800_000, device="cuda") < 0.25
 seen["edges"] = round(len(edges.nonzero()) / 100_000)
 seen["too many"] = [len(torch.rand(2_000_000, device="cuda").nonzero())]
-part = torch.zeros(4, 4, device="cuda")
+part = torch.empty(4, 4, device="cuda").geometric_(0.5)
 part[1].uniform_()
 weight = torch.randn(3, device="cuda", requires_grad=True)
 seen["not known"] = [tensor.sum().item() for tensor in (part, weight)]

@@ -68,7 +68,7 @@ _, grown = utils.GenerationMixin._expand_inputs_for_generation(3, attention_mask
 grown = utils.GenerationMixin()._update_model_kwargs_for_generation(None, grown)["attention_mask"]
 _, hiding = utils.GenerationMixin._expand_inputs_for_generation(3, attention_mask=part.cuda())
 drawn = torch.randint(9, (2, 8), device="cuda")
-hidden = torch.gcd(drawn, drawn)
+hidden = drawn.clone().geometric_(0.5)
 rising, anew = torch.arange(8)[None], torch.tensor([[0, 1, 2, 0, 1, 0, 1, 2]])
 searching, criteria = utils.GenerationMixin(), utils.StoppingCriteriaList()
 searched = []

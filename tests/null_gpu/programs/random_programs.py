@@ -17,7 +17,7 @@ import torch
 
 warnings.simplefilter("ignore")
 FIRST, COUNT, STEPS = map(int, sys.argv[1:])
-READS = sys.modules["allocbench_null_process"]._process._reads.sites
+READS = sys.modules["allocbench_inside"]._process._reads.sites
 WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64)
 REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
@@ -80,7 +80,9 @@ def created(world, r):
 
 def hidden(x, r):
     """Values that the host does not know, of the shape of a tensor."""
-    return torch.sin(x.double() + r.randrange(9)).mul(7)
+    drawn = torch.empty(x.shape, device=x.device)  # the host does not draw such numbers
+    drawn.geometric_(0.5, generator=torch.Generator(x.device))
+    return torch.sin(x.double() + r.randrange(9) + drawn).mul(7)
 
 
 def viewed(world, r):
@@ -217,7 +219,7 @@ def written(world, r):
         lambda: x.clamp_min_(n),
         lambda: x.pow_(2),
         lambda: x.tril_(),
-        lambda: x.masked_scatter_(world.flags(r, x.shape), value),
+        lambda: x.masked_scatter_(world.flags(r, x.shape), value.clone()),
         lambda: x.put_(torch.tensor([0], device=x.device), value.flatten()[:1]),
         lambda: x.geometric_(0.5, generator=torch.Generator(x.device)),
         lambda: x.untyped_storage().fill_(0),

@@ -13,7 +13,7 @@ seen["part"] = there[1:3].cpu().tolist()
 moved = torch.empty_like(there)
 moved.copy_(there)
 seen["moved"] = moved.tolist()
-there += torch.gcd(there, there)
+there.geometric_(0.5)
 seen["computed"] = there.sum().item()
 torch.nonzero(there)
 for _ in range(2):
@@ -26,5 +26,5 @@ print(json.dumps(seen))
 if "fail" in sys.argv:
     sys.exit(7)
 if "wait" in sys.argv:
-    while torch.ones(1, device="cuda").erf().item() == 0:
+    while torch.empty(1, device="cuda").geometric_(0.5).item() == 0:
         pass

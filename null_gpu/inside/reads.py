@@ -11,43 +11,31 @@ import sys
 import textwrap
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, Protocol
+from typing import Any
 
-_ON_READ = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_uint64)
+from . import library_values, pytorch_values
+
+_ON_READ = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)
 _SHAPES = re.compile(
     r"(nonzero(?!_static)|argwhere|_?unique|masked_select|repeat_interleave|bincount|_?coalesce"
     r"|_?to_sparse|one_hot)"
 )
 """PyTorch's operators that read a value to determine the shape of their result."""
-_SCALARS = ("item", "tolist", "__bool__", "__int__", "__float__", "__index__")
-_COPIES = ("cpu", "to")
 _MOST_TEXT = 4096
+_FIRST_TYPES = ("uint8", "int8", "int16", "int32", "int64", "half", "float", "double")
+_WORDS = (1, 2, 4, 8)
+"""Bytes of numbers."""
 _OFTEN = 10_000
 """Reads of one line after which it may be a loop that waits for a value."""
 _whole_lines = dict[str, str]()
 """By call site, whose line may be shortened."""
-_REPLACES = "allocbench_null_optimizers"
 _PRINTS = "torch._tensor_str"
 """It selects the elements that determine a format, which no memory of the program depends on."""
 _FRAMES_OF_MODULES = "<allocbench."
 """How the file names of frames begin that a recording adds."""
-
-
-class _Known(Protocol):
-    """The module null_known."""
-
-    def in_function(self, frame: FrameType, size: int) -> int | None: ...
-    def in_operators(self, names: Iterable[str], size: int) -> int | None: ...
-
-
-class _Libraries(Protocol):
-    """The module null_libraries."""
-
-    def known(self, frame: FrameType) -> int | None: ...
 
 
 class Reads:
@@ -62,86 +50,99 @@ class Reads:
         self,
         core: ctypes.CDLL,
         values: Mapping[str, float],
-        known: _Known,
-        libraries: _Libraries,
     ) -> None:
         self.sites, self.shapes, self.chosen = Counter[str](), Counter[str](), 0
-        self._core, self._values, self._known = core, values, known
+        self._core, self._values = core, values
         self.unused = [*values]
-        self._libraries = libraries
         self._last = threading.local()
         self._callback = _ON_READ(self._on_read)  # kept as long as it can be called
 
-    def answer(self, numbers: Sequence[int]) -> None:
-        """From now on, reads of this thread return these numbers in turn, then the last one.
-
-        Without numbers, they read what the user chose, or 0.
+    def answer_until(self, numbers: Sequence[int]) -> Callable[[], None]:
+        """Reads of this thread return these numbers in turn, then the last one, until the result is
+        called.
         """
-        self._last.numbers = [*numbers]
+        return self._until("numbers", [*numbers])
 
-    @contextmanager
-    def answering(self, numbers: Sequence[int] = ()) -> Iterator[list[int]]:
-        """`answer` while active; the numbers that determine a shape are added to the list."""
-        former, within = getattr(self._last, "numbers", []), getattr(self._last, "given", [])
-        given = self._last.given = list[int]()
-        self.answer(numbers)
-        try:
-            yield given
-        finally:
-            within += given
-            self._last.numbers, self._last.given = former, within
+    def assume_until(self, number: int) -> Callable[[], None]:
+        """The same for reads for which the user chose no number."""
+        return self._until("assumed", number)
 
-    @contextmanager
-    def assuming(self, number: int) -> Iterator[None]:
-        """While active, reads of this thread return this number unless the user chose another."""
-        former = getattr(self._last, "assumed", None)
-        self._last.assumed = number
-        try:
-            yield
-        finally:
-            self._last.assumed = former
+    def note_until(self) -> Callable[[], list[int]]:
+        """A function that returns the numbers which determined a shape on this thread so far."""
+        given = list[int]()
+        end = self._until("given", given)
+
+        def ended() -> list[int]:
+            end()
+            return given
+
+        return ended
+
+    def _until(self, name: str, value: Any) -> Callable[[], None]:
+        former = getattr(self._last, name, None)
+        setattr(self._last, name, value)
+        return lambda: setattr(self._last, name, former)
 
     def watch(self, torch: ModuleType) -> None:
-        """Start counting, and make reads return the values that the user chose."""
+        """Start counting, and answer the reads."""
+        self._torch = torch
+        self._types = {  # by PyTorch's number
+            number: getattr(torch, name) for number, name in enumerate(_FIRST_TYPES)
+        } | {11: torch.bool, 15: torch.bfloat16}
         self._core.null_on_read(self._callback)
-        if self._values:
-            for name in _SCALARS:
-                self._replace(torch.Tensor, name, _same_type)
-            for name in _COPIES:
-                self._replace(torch.Tensor, name, _filled)
 
-    def _on_read(self, size: int) -> int:
-        """Count a read; the bits of the number that it returns."""
+    def _on_read(self, to: int, size: int) -> None:
+        """Answer a read of `size` bytes, which are 0 so far."""
+        kind, operators = self._operators()
+        answer = self._answer(size, operators)
+        if isinstance(answer, float):
+            self._fill(to, size, kind, answer)
+        elif answer and size in _WORDS:
+            ctypes.memmove(to, answer.to_bytes(size, "little"), size)
+
+    def _fill(self, to: int, size: int, kind: int, value: float) -> None:
+        """Write a value that the user chose, as elements of a type."""
+        if (dtype := self._types.get(kind)) is None:
+            return
+        with self._torch._C.DisableTorchFunction():
+            filled = self._torch.full((size // dtype.itemsize,), value, dtype=dtype, device="cpu")
+            ctypes.memmove(to, filled.data_ptr(), size // dtype.itemsize * dtype.itemsize)
+
+    def _answer(self, size: int, operators: Sequence[str]) -> int | float:
+        """Count a read; the bits of its number, or the value that the user chose."""
         caller, prints = sys._getframe().f_back, False
-        for frame in _internal(caller):
-            if (module := frame.f_globals.get("__name__")) == _REPLACES:
-                return 0
-            prints = prints or module == _PRINTS
-            if (bits := self._known.in_function(frame, size)) is not None:
+        for within in _internal(caller):
+            prints = prints or within.f_globals.get("__name__") == _PRINTS
+            if (bits := pytorch_values.in_function(within, size)) is not None:
                 return bits
-        operators = self._operators()
-        if (bits := self._known.in_operators(operators, size)) is not None:
+        if (bits := pytorch_values.in_operators(operators, size)) is not None:
             return bits
         if numbers := getattr(self._last, "numbers", None):
             return self._given(numbers.pop(0) if len(numbers) > 1 else numbers[0])
         site = call_site(caller)
         assumed: int | None = getattr(self._last, "assumed", None)
-        if assumed is not None and self._value(site) is None:
+        value = self._value(site)
+        if assumed is not None and value is None:
             return assumed
-        outside = _outside(caller) if self._value(site) is None else None
-        if outside and (number := self._libraries.known(outside)) is not None:
+        frame = outside(caller) if value is None else None
+        if frame and (number := library_values.known(frame)) is not None:
             return self._given(number)
         place = site.partition(" ")[0]
         if not site:  # a thread of PyTorch's, such as that of the backward pass
-            place = (operators or ["*"])[-1]
+            place = (operators or ["*"])[0]
             site = f"outside Python: {place}"
-        self._last.site = site
+            value = self._value(site)
         self.sites[site] += 1
         if self.sites[site] == _OFTEN:
             text = f"{_OFTEN:,} reads of computed values"
             _warn(site, f"{text}; a loop may wait for another value: see --value")
         shaped = next(filter(_SHAPES.match, operators), None)
-        return 0 if shaped is None or prints else self._elements(site, place, shaped)
+        if shaped is not None and not prints:
+            return self._elements(site, place, shaped)
+        if value is None:
+            return 0
+        self.chosen += 1
+        return float(value)
 
     def _elements(self, site: str, place: str, operator: str) -> int:
         """The value of a read that determines a shape: mostly the number of elements.
@@ -163,26 +164,11 @@ class Reads:
             given.append(number)
         return number
 
-    def _operators(self) -> list[str]:
-        """The PyTorch operators that this thread is running, innermost first."""
+    def _operators(self) -> tuple[int, list[str]]:
+        """The operators that this thread runs, innermost first, and the type of what is read."""
         text = ctypes.create_string_buffer(_MOST_TEXT)
-        self._core.null_operators(text, _MOST_TEXT)
-        return text.value.decode().split()
-
-    def _replace(self, kind: type, name: str, change: Callable[[Any, float], Any]) -> None:
-        original = getattr(kind, name)
-
-        @functools.wraps(original)
-        def method(*arguments: Any, **options: Any) -> Any:
-            self._last.site = None
-            result = original(*arguments, **options)
-            value = self._value(self._last.site)
-            if value is None:
-                return result
-            self.chosen += 1
-            return change(result, value)
-
-        setattr(kind, name, method)
+        kind = self._core.null_operators(text, _MOST_TEXT)
+        return kind, text.value.decode().split()
 
     def _value(self, site: str | None) -> float | None:
         """The value that the user chose for the reads of a call site."""
@@ -200,11 +186,11 @@ class Reads:
 
 def call_site(frame: FrameType | None) -> str:
     """ "train.py:88 loss.item()" for the innermost line that is not PyTorch's, or ""."""
-    outside = _outside(frame)
-    return _site(outside.f_code.co_filename, outside.f_lineno) if outside else ""
+    found = outside(frame)
+    return _site(found.f_code.co_filename, found.f_lineno) if found else ""
 
 
-def _outside(frame: FrameType | None) -> FrameType | None:
+def outside(frame: FrameType | None) -> FrameType | None:
     """The innermost frame that is not PyTorch's."""
     while frame is not None and _is_internal(frame):
         frame = frame.f_back
@@ -224,7 +210,7 @@ def _is_internal(frame: FrameType) -> bool:
     if frame.f_code.co_filename.startswith(_FRAMES_OF_MODULES):
         return True
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    return package == "torch" or package.startswith("allocbench_null")
+    return package == "torch" or package.startswith("allocbench_inside")
 
 
 def _internal(frame: FrameType | None) -> Iterator[FrameType]:
@@ -236,13 +222,3 @@ def _internal(frame: FrameType | None) -> Iterator[FrameType]:
 
 def _warn(site: str, text: str) -> None:
     print(f"allocbench: warning: {site}: {text}", file=sys.stderr, flush=True)
-
-
-def _same_type(result: Any, value: float) -> Any:
-    if isinstance(result, list):
-        return [_same_type(element, value) for element in result]
-    return type(result)(value)
-
-
-def _filled(result: Any, value: float) -> Any:
-    return result.fill_(value) if result.device.type == "cpu" else result

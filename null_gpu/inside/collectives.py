@@ -9,35 +9,34 @@ result as well.
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
+from .following import Finish, Follower, Operator
+from .host_copies import HostCopies
+from .messages import Messages
+
 _MOST = 4096
 """Elements of the largest tensors whose values are sent."""
-_RECEIVING = {
-    "all_to_all": "output_tensor_list",
-    "gather": "gather_list",
-    "irecv": "tensor",
-    "recv": "tensor",
-    "reduce_scatter": "output",
-    "reduce_scatter_tensor": "output",
-    "scatter": "tensor",
-}
-"""Other functions, and their argument that receives values. PyTorch does not count this change."""
+_CALLER = "torch.distributed.distributed_c10d"
+_OPERATORS = """
+_allgather_base_ _reduce_scatter_base_ allgather_ allgather_coalesced_
+allgather_into_tensor_coalesced_ allreduce_ allreduce_coalesced_ alltoall_ alltoall_base_ broadcast_
+gather_ recv_ recv_any_source_ reduce_ reduce_scatter_ reduce_scatter_tensor_coalesced_ scatter_
+"""
+"""Of the library c10d. They receive values. Which, the function of Python says that calls them."""
 
 
 class Collectives:
-    """Functions in the place of PyTorch's.
+    """The collective operations of a process."""
 
-    functions, copies, messages: `Functions`, `HostCopies` and `Messages` of the modules beside this
-    one.
-    """
-
-    def __init__(self, torch: ModuleType, functions: Any, copies: Any, messages: Any) -> None:
+    def __init__(
+        self, torch: ModuleType, follower: Follower, copies: HostCopies, messages: Messages
+    ) -> None:
         self._torch, self._dist = torch, torch.distributed
-        self._functions, self._copies, self._messages = functions, copies, messages
+        self._follower, self._copies, self._messages = follower, copies, messages
         operation = self._dist.ReduceOp
         self._reductions: Sequence[tuple[Any, Callable[[Any], Any]]] = (
             (operation.SUM, lambda parts: parts.sum(0)),
@@ -46,20 +45,40 @@ class Collectives:
             (operation.MIN, lambda parts: parts.amin(0)),
             (operation.PRODUCT, lambda parts: parts.prod(0)),
         )
+        # By function of Python: the argument that is sent, and what is known afterwards.
+        self._calls: Mapping[str, tuple[str, Callable[[Any, Any, bytes], None]]] = {
+            "all_reduce": ("tensor", self._all_reduce),
+            "reduce": ("tensor", self._reduce),
+            "all_gather": ("tensor", self._all_gather),
+            "all_gather_into_tensor": ("input_tensor", self._all_gather_single),
+            "all_gather_single": ("input_tensor", self._all_gather_single),
+            "_all_gather_base": ("input_tensor", self._all_gather_single),
+            "broadcast": ("tensor", self._broadcast),
+            "all_to_all_single": ("input", self._all_to_all_single),
+        }
 
-    def watch(self) -> None:
-        """Replace PyTorch's functions."""
-        self._replace("all_reduce", self._all_reduce)
-        self._replace("reduce", self._reduce)
-        self._replace("all_gather", self._all_gather)
-        for name in ("all_gather_into_tensor", "all_gather_single", "_all_gather_base"):
-            self._replace(name, self._all_gather_single)
-        self._replace("broadcast", self._broadcast)
-        self._replace("all_to_all_single", self._all_to_all_single)
-        for name, argument in _RECEIVING.items():
-            self._replace(name, functools.partial(self._receive, argument))
+    def follow(self) -> None:
+        """Have the follower ask for collective operations."""
+        self._follower.special(_OPERATORS, self._begin, "c10d")
         if self._torch.__version__ >= (2, 15):
             self._let_models_be_equal()
+
+    def _begin(self, operator: Operator, _values: list[Any]) -> Finish | None:
+        frame = sys._getframe()
+        while frame.f_back is not None and frame.f_globals.get("__name__") != _CALLER:
+            frame = frame.f_back
+        call = self._calls.get(frame.f_code.co_name)
+        if frame.f_globals.get("__name__") != _CALLER or call is None:
+            return None
+        given = dict(frame.f_locals)
+        name, after = call
+        sent = self._bytes(given[name])
+        group = given["group"] or self._dist.distributed_c10d._get_default_group()
+
+        def finish(_results: list[Any]) -> None:
+            after(given, group, sent)
+
+        return finish
 
     def _let_models_be_equal(self) -> None:
         """Have DDP accept that it cannot compare the parameters of the ranks.
@@ -77,36 +96,16 @@ class Collectives:
                 if "expects same model" not in str(error):
                     raise
 
-        self._functions.set(self._dist, "_verify_params_across_processes", verified)
+        self._dist._verify_params_across_processes = verified
 
-    def _replace(self, name: str, after: Callable[[Any, Any], None]) -> None:
-        """Have a function called after another one, with its arguments by name and its group."""
-        c10d = self._dist.distributed_c10d
-        if (original := getattr(c10d, name, None)) is None:
-            return  # another version of PyTorch
-        signature = inspect.signature(original)
-
-        @functools.wraps(original)
-        def called(*arguments: Any, **options: Any) -> Any:
-            result = original(*arguments, **options)
-            given = signature.bind(*arguments, **options)
-            given.apply_defaults()
-            group = given.arguments["group"] or c10d._get_default_group()
-            if self._dist.get_rank(group) >= 0:
-                after(given.arguments, group)
-            return result
-
-        for space in (c10d, self._dist):
-            self._functions.set(space, name, called)
-
-    def _all_reduce(self, given: Any, group: Any) -> None:
+    def _all_reduce(self, given: Any, group: Any, sent: bytes) -> None:
         tensor = given["tensor"]
-        parts = self._parts("all_reduce", tensor, [tensor], group)
+        parts = self._parts("all_reduce", tensor, [tensor], group, sent)
         self._know(tensor, self._reduced(parts, given["op"]))
 
-    def _reduce(self, given: Any, group: Any) -> None:
+    def _reduce(self, given: Any, group: Any, sent: bytes) -> None:
         tensor = given["tensor"]
-        parts = self._parts("reduce", tensor, [tensor], group)
+        parts = self._parts("reduce", tensor, [tensor], group, sent)
         if self._dist.get_rank() == self._messages.peer(given, "dst", group):
             self._know(tensor, self._reduced(parts, given["op"]))
 
@@ -116,56 +115,53 @@ class Collectives:
             return None
         return reduce(self._torch.stack([*parts])).to(parts[0].dtype)
 
-    def _all_gather(self, given: Any, group: Any) -> None:
+    def _all_gather(self, given: Any, group: Any, sent: bytes) -> None:
         outputs = given["tensor_list"]
-        parts = self._parts("all_gather", given["tensor"], outputs, group)
+        parts = self._parts("all_gather", given["tensor"], outputs, group, sent)
         for output, part in zip(outputs, parts or [None] * len(outputs), strict=True):
             self._know(output, part)
 
-    def _all_gather_single(self, given: Any, group: Any) -> None:
+    def _all_gather_single(self, given: Any, group: Any, sent: bytes) -> None:
         output = given["output_tensor"]
-        parts = self._parts("all_gather", given["input_tensor"], [output], group)
+        parts = self._parts("all_gather", given["input_tensor"], [output], group, sent)
         self._know(output, self._torch.cat([*parts]) if parts else None)
 
-    def _all_to_all_single(self, given: Any, group: Any) -> None:
+    def _all_to_all_single(self, given: Any, group: Any, sent: bytes) -> None:
         output, whole, values = given["output"], given["input"], None
         if not given["output_split_sizes"] and not given["input_split_sizes"]:
-            parts = self._parts("all_to_all", whole, [whole], group)
+            parts = self._parts("all_to_all", whole, [whole], group, sent)
             rank = self._dist.get_rank(group)
             chunks = [part.reshape(len(parts), -1)[rank] for part in parts]
             values = self._torch.cat(chunks) if parts else None
         self._know(output, values)
 
-    def _broadcast(self, given: Any, group: Any) -> None:
+    def _broadcast(self, given: Any, group: Any, sent: bytes) -> None:
         tensor, source = given["tensor"], self._messages.peer(given, "src", group)
         is_here = self._dist.get_rank() == source
         if self._messages.alone or not self._is_small([tensor]):
             known = is_here or self._messages.alone
             return None if known else self._know(tensor, None)
-        sent = self._bytes(tensor) if is_here else None
-        (part,) = self._messages.exchange(group, "value of broadcast", sent, [source])
+        given_away = sent if is_here else None
+        (part,) = self._messages.exchange(group, "value of broadcast", given_away, [source])
         return None if is_here else self._know(tensor, self._value(part, tensor))
 
-    def _receive(self, argument: str, given: Any, _group: Any) -> None:
-        outputs = given[argument]
-        for output in outputs if isinstance(outputs, (tuple, list)) else [outputs]:
-            self._know(output, None)
-
-    def _parts(self, kind: str, tensor: Any, alike: Sequence[Any], group: Any) -> list[Any]:
+    def _parts(
+        self, kind: str, tensor: Any, alike: Sequence[Any], group: Any, sent: bytes
+    ) -> list[Any]:
         """The values of all ranks, flat; none if they are not known.
 
         alike: tensors that have the same size on each rank. So all ranks make the same decision.
+        sent: the values of this rank; empty: not known.
         """
         if not self._is_small([tensor, *alike]):
             return []
         ranks = self._dist.get_process_group_ranks(group)
-        sent = self._bytes(tensor)
         received = self._messages.exchange(group, f"values of {kind}", sent, ranks)
         return [self._value(part, tensor) for part in received] if all(received) else []
 
     def _is_small(self, tensors: Sequence[Any]) -> bool:
         return all(
-            type(tensor) is self._torch.Tensor
+            isinstance(tensor, self._torch.Tensor)
             and tensor.is_cuda
             and not tensor.is_complex()
             and 0 < tensor.numel() <= _MOST
@@ -187,16 +183,7 @@ class Collectives:
         """Note the values that a tensor has received; None: they are not known."""
         if not isinstance(tensor, self._torch.Tensor):
             return
-        known = None if values is None else self._copies.get(tensor)
-        if known is not None:
-            known.copy_(values.reshape(known.shape))
-            self._copies.renew(tensor)
-            return
-        self._copies.forget(tensor)
-        if values is not None and self._copies.may_have(tensor) and self._is_whole(tensor):
+        if values is None or not self._copies.may_have(tensor):
+            self._copies.forget(tensor)
+        else:
             self._copies.keep(tensor, values.reshape(tensor.shape))
-
-    def _is_whole(self, tensor: Any) -> bool:
-        """Whether nothing else is in the memory of a tensor."""
-        is_whole = tensor.nbytes == tensor.untyped_storage().nbytes()
-        return bool(is_whole and tensor.is_contiguous())

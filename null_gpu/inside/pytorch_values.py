@@ -3,8 +3,10 @@
 
 A check of PyTorch, such as that of a distribution's parameters, is passed: on a real GPU, a program
 that works passes it too, and tensors that it compares are close. The scale of a GradScaler is the
-one that it began with, because it finds no gradient that is not finite. LBFGS finds a better loss
-in each iteration, so it makes `max_iter` of them, and fills its history.
+one that it began with, because it finds no gradient that is not finite. An optimizer that was
+loaded from a checkpoint with `map_location="cuda"` keeps its count of steps on the GPU: Adam and
+others divide by 1 - beta ** count, which would be zero for 0. LBFGS finds a better loss in each
+iteration, so it makes `max_iter` of them, and fills its history.
 """
 
 from __future__ import annotations
@@ -33,6 +35,11 @@ def _all_ranks(_size: int, frame: FrameType) -> int | None:
 
 def _none_found(_size: int, _frame: FrameType) -> int:
     return 0
+
+
+def _one(size: int, _frame: FrameType) -> int | None:
+    """An optimizer's count of steps, by which it divides. It is a real number, or an older one."""
+    return _bits(1.0, size) if size == _SINGLE else 1
 
 
 def _initial_scale(size: int, frame: FrameType) -> int | None:
@@ -68,6 +75,7 @@ _KNOWN: Mapping[tuple[str, str], Callable[[int, FrameType], int | None]] = {
     ("torch.testing._comparison", "_compare_regular_values_close"): _passed,
     ("torch.amp.grad_scaler", "get_scale"): _initial_scale,
     ("torch.amp.grad_scaler", "_maybe_opt_step"): _none_found,
+    ("torch.optim.optimizer", "_get_value"): _one,
     ("torch.optim.lbfgs", "step"): _improving,
     ("torch.optim.lbfgs", "_add_grad"): _improving,
     ("torch.optim.lbfgs", "_directional_evaluate"): _improving,

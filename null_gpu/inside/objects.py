@@ -14,31 +14,18 @@ import io
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
+
+from .messages import Messages
 
 _Given = Mapping[str, Any]  # the arguments of a call by name
-_Replace = Callable[[str, str, Any], None]
-
-
-class _Messages(Protocol):
-    """`Messages` of null_messages."""
-
-    alone: bool
-
-    def exchange(
-        self, group: Any, kind: str, sent: bytes | None, sources: Iterable[int]
-    ) -> list[bytes]: ...
-    def peer(self, given: _Given, name: str, group: Any) -> int: ...
 
 
 class Objects:
-    """Functions in the place of PyTorch's.
+    """Functions in the place of PyTorch's."""
 
-    messages: `Messages` of null_messages. replace: replaces a function of a package.
-    """
-
-    def __init__(self, torch: ModuleType, messages: _Messages, replace: _Replace) -> None:
-        self._torch, self._messages, self._replace = torch, messages, replace
+    def __init__(self, torch: ModuleType, messages: Messages) -> None:
+        self._torch, self._messages = torch, messages
         self._dist, self._c10d = torch.distributed, torch.distributed.distributed_c10d
         self._warned = set[str]()
 
@@ -54,7 +41,7 @@ class Objects:
         ):
             original = getattr(self._dist, function.__name__)
             called = self._instead_of(original, function)
-            self._replace(self._dist.__name__, function.__name__, called)
+            replace_in(self._dist.__name__, function.__name__, called)
 
     def all_gather_object(self, given: _Given, group: Any) -> None:
         """Each rank gets the objects of all ranks."""
@@ -169,3 +156,12 @@ class Objects:
 
     def _unpickled(self, data: bytes) -> Any:
         return self._c10d._unpickler(io.BytesIO(data)).load()
+
+
+def replace_in(package: str, name: str, function: Any) -> None:
+    """Replace what `package` has under this name, also in its modules that have imported it."""
+    original = getattr(sys.modules[package], name)
+    for module in tuple(sys.modules.values()):
+        found = getattr(module, "__dict__", {}).get(name)
+        if found is original and module.__name__.startswith(package):
+            setattr(module, name, function)

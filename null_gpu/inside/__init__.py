@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hook of programs on null GPUs: loads the libraries, stops the program at its limits, counts.
 
-The variable ALLOCBENCH_NULL says what to do (see `allocbench.null_gpu.launch`). Only the standard
+The variable ALLOCBENCH_NULL says what to do (see `allocbench.null_gpu.launch`). The package runs in
+the program's installation of Python, where its name is `allocbench_inside`. Only the standard
 library may be used here.
 """
 
@@ -10,7 +11,6 @@ from __future__ import annotations
 import atexit
 import ctypes
 import hashlib
-import importlib.util
 import json
 import os
 import shutil
@@ -22,6 +22,18 @@ import time
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
+
+from . import peers, transformers
+from .collectives import Collectives
+from .dispatcher import Dispatcher, UnknownLayoutError
+from .draws import Draws
+from .following import Follower
+from .guesses import Guesses
+from .host_copies import HostCopies
+from .messages import Messages
+from .objects import Objects
+from .reads import Reads
+from .workspaces import Workspaces
 
 _AGAIN = 0.05  # seconds
 _BACKWARD, _PATIENCE = b"pt_autograd", 10_000  # names of PyTorch's threads; milliseconds
@@ -47,45 +59,35 @@ class Process:
         self._core.null_configure(text.encode())
         self._loaded = [ctypes.CDLL(str(folder / name)) for name in about["libraries"]]
         os.environ.setdefault("TRITON_LIBCUDA_PATH", str(folder))
-        known, libraries = _sibling("null_known"), _sibling("null_libraries")
-        self._reads = _sibling("null_reads").Reads(self._core, told["values"], known, libraries)
-        self._workspaces = _sibling("null_workspaces").Workspaces(self._core)
+        self._reads = Reads(self._core, told["values"])
+        self._workspaces = Workspaces(self._core)
 
     def watch(self, torch: ModuleType) -> None:
         """Count reads and steps from now on; torch has been imported."""
         self._torch = torch
         self._reads.watch(torch)
-        host = _sibling("null_host_copies")
-        self.copies = host.HostCopies(torch, self._core)
-        null_functions = _sibling("null_functions")
-        functions = null_functions.Functions(torch, self.copies.end)
-        names, follow = _sibling("null_names"), _sibling("null_follow")
-        follower = follow.Follower(torch, names, functions, self.copies, self._reads)
-        follower.follow()
-        draws = _sibling("null_random").Draws(torch, follower, self.copies, host.MOST)
-        draws.follow(functions, names)
-        null_sparse = _sibling("null_sparse")
-        null_sparse.count_distinct(functions, self.copies, self._reads)
-        null_sparse.count_padding(functions, self.copies, follower)
-        _sibling("null_lengths").copy_lengths(torch, functions)
-        _sibling("null_writes").Writes(torch, functions, self.copies).watch()
-        _sibling("null_sizes").know_sizes(torch, names, functions, follower)
-        kinds = (torch.nn.Parameter, torch.Tensor, torch._C.TensorBase)
-        _sibling("null_subscript").replace(self._core, kinds, follower.subscript())
-        _sibling("null_routing").send_evenly(torch, functions, follower, self.copies)
+        self.copies = HostCopies(torch, self._core)
+        dispatcher = Dispatcher(torch, self._core)
+        follower = Follower(torch, dispatcher, self.copies, self._reads)
+        self._follower = follower  # kept as long as PyTorch can call it
+        Guesses(torch, follower, self.copies, self._reads).follow()
+        Draws(torch, self._core, follower, self.copies).follow()
         self._workspaces.watch(torch)
         atexit.register(self._leave)
         from torch.optim.optimizer import register_optimizer_step_post_hook
 
         register_optimizer_step_post_hook(self._on_step)
         if torch.distributed.is_available():
-            alone, replace = self._told["alone"], null_functions.replace_in
-            messages = _sibling("null_messages").Messages(torch, alone)
-            _sibling("null_objects").Objects(torch, messages, replace).watch()
-            null_collectives = _sibling("null_collectives")
-            null_collectives.Collectives(torch, functions, self.copies, messages).watch()
-            if alone:
-                _sibling("null_peers").be_alone(torch, replace)
+            messages = Messages(torch, self._told["alone"])
+            Objects(torch, messages).watch()
+            Collectives(torch, follower, self.copies, messages).follow()
+            if self._told["alone"]:
+                peers.be_alone(torch)
+        try:
+            follower.follow()
+        except UnknownLayoutError as error:
+            text = f"no values are followed with PyTorch {torch.__version__}: {error}"
+            print(f"allocbench: warning: {text}", file=sys.stderr, flush=True)
         if self._told["seconds"]:
             signal.signal(signal.SIGALRM, self._on_alarm)
             signal.setitimer(signal.ITIMER_REAL, self._told["seconds"], _AGAIN)
@@ -140,7 +142,7 @@ class Process:
         """Stop the program; it may take as long as it needs to end."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if str(frame.f_globals.get("__name__", "")).startswith("allocbench_null"):
+            if str(frame.f_globals.get("__name__", "")).startswith("allocbench_inside"):
                 return  # called from outside of Python, where an exception is lost
             frame = frame.f_back
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -197,34 +199,12 @@ def _is_safe(folder: Path) -> bool:
     return True
 
 
-def _sibling(name: str) -> ModuleType:
-    """Import a file of this folder, which is not on the module path."""
-    spec = importlib.util.spec_from_file_location(
-        f"allocbench_{name}", Path(__file__).with_name(f"{name}.py")
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[module.__name__] = module  # torch.compile looks up modules whose functions it meets
-    spec.loader.exec_module(module)
-    return module
-
-
-def _end_generation(utils: ModuleType) -> None:
-    _sibling("null_transformers").end_at_length(utils)
-
-
 def _know_packed(masking: ModuleType) -> None:
     is_compiling = sys.modules["torch"].compiler.is_compiling
-    _sibling("null_transformers").know_packed(masking, is_compiling, _process.copies)
-
-
-def _count_steps_from_one(optimizer: ModuleType) -> None:
-    _sibling("null_optimizers").count_from_one(optimizer)
+    transformers.know_packed(masking, is_compiling, _process.copies)
 
 
 AFTER = {
-    "torch.optim.optimizer": _count_steps_from_one,
-    "transformers.generation.utils": _end_generation,
+    "transformers.generation.utils": transformers.end_at_length,
     "transformers.masking_utils": _know_packed,
 }

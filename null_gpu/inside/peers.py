@@ -4,19 +4,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from datetime import timedelta
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from .objects import replace_in
+
 _UNIQUE_ID = b"\1" * 128  # what rank 0 would have stored there for NCCL
 
 
-def be_alone(torch: ModuleType, replace: Callable[[str, str, Any], None]) -> None:
+def be_alone(torch: ModuleType) -> None:
     """Have `init_process_group` start this rank at once; the null GPU answers its collectives.
 
-    Collectives on the CPU have no effect. replace: replaces a function of a package.
+    Collectives on the CPU have no effect.
     """
     dist = torch.distributed
     original = dist.init_process_group
@@ -69,4 +70,4 @@ def be_alone(torch: ModuleType, replace: Callable[[str, str, Any], None]) -> Non
             **options,
         )
 
-    replace(dist.__name__, "init_process_group", init_process_group)
+    replace_in(dist.__name__, "init_process_group", init_process_group)
