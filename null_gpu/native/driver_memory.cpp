@@ -338,7 +338,12 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
   void* const pointer = reinterpret_cast<void*>(address);
   int const device = Machine::get().device_of(pointer);
   if (device < 0) {
-    if (attribute != kMemoryType || !pinned::contains(pointer)) return kInvalidValue;
+    if (!pinned::contains(pointer)) return kInvalidValue;
+    if (attribute == kDevicePointer || attribute == kHostPointer) {
+      *static_cast<Address*>(out) = address;  // kernels use the same address
+      return kSuccess;
+    }
+    if (attribute != kMemoryType) return kInvalidValue;
     *static_cast<unsigned*>(out) = 1;  // CU_MEMORYTYPE_HOST
     return kSuccess;
   }
@@ -358,7 +363,8 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
     case kDevicePointer:
       pointer_given(address);
       *number = address;
-      return mapped ? kInvalidValue : kSuccess;
+      // Mapped pages have one once they are accessible.
+      return mapped && !is_memory(address, 1) ? kInvalidValue : kSuccess;
     case kBufferId:
       *number = address;
       return kSuccess;
