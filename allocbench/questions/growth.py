@@ -2,9 +2,8 @@
 """Memory that grows from step to step: a leak, or a cache without a limit.
 
 Steps are those of the trace's marks. Where no marks are, such as in a loop that only evaluates,
-they are the repetitions of the last events. A program that loads a model also keeps more and more,
-but it does so once: a repetition counts only if it frees something, and the first one of a program
-only if it frees more than it keeps.
+they are the repetitions of the last events. The layers of a model repeat, too: a program that
+loads it, or runs its forward pass, keeps more with each layer (see `_are_layers`).
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from allocbench.questions.failure import operators
 from allocbench.replays.capacity import STEP, roomy
 from allocbench.replays.runner import fresh
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
+from allocbench.workloads.block_origins import names_at
 from allocbench.workloads.trace import spans
 
 _STEPS = 3
@@ -160,7 +160,7 @@ def _growths(
 def _repetitions(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Ints:
     """The events at which the repetitions begin that the last events before one consist of.
 
-    Empty if there are fewer than `_STEPS` + 1, or if they may load a model.
+    Empty if there are fewer than `_STEPS` + 1, or if they may be the layers of a model.
     """
     events = np.flatnonzero(trace.op[:end] <= FREE)[-_LATEST:]
     freed = np.zeros(len(trace) + 1, np.int64)
@@ -177,11 +177,41 @@ def _repetitions(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Ints:
         return np.empty(0, np.int64)
     begins = events[len(events) - length :: period]
     inside = (allocs >= begins[-2]) & (allocs < begins[-1])
-    kept = int(trace.size[allocs[inside & (ends >= end)]].sum())
-    temporary = int(trace.size[allocs[inside & (ends < end)]].sum())
-    earlier = int(np.count_nonzero((allocs < begins[0]) & (ends >= begins[0])))
-    loads = kept >= temporary and earlier < np.count_nonzero(inside & (ends >= end))
-    return np.empty(0, np.int64) if not temporary or loads else begins
+    if not (inside & (ends < end)).any() or _are_layers(trace, begins, end, allocs, ends):
+        return np.empty(0, np.int64)
+    return begins
+
+
+def _are_layers(trace: Trace, begins: Ints, end: int, allocs: Ints, ends: Ints) -> bool:
+    """Whether repetitions before an event may be the layers of a model, not steps.
+
+    They are if what they keep belongs to other modules each time, or if the same blocks were freed
+    earlier, as those of the steps before are. Where neither is known, they may be layers if they
+    keep more than they free.
+    """
+    kept, before = (
+        (allocs >= begin) & (allocs < following) & (ends >= end)
+        for begin, following in ((begins[-2], begins[-1]), (begins[-3], begins[-2]))
+    )
+    modules, others = (
+        set(names_at(trace, trace.module, allocs[part])) - {""} for part in (kept, before)
+    )
+    if modules:
+        return modules != others
+    size = trace.size[allocs].astype(np.int64)
+    label = np.zeros(len(size), np.int64) if trace.label is None else trace.label[allocs]
+    known = {*zip(size[kept].tolist(), label[kept].tolist(), strict=True)}
+    earlier = allocs < begins[0]
+    freed = [
+        (one, name) in known and bool(is_freed)
+        for one, name, is_freed in zip(
+            size[earlier].tolist(), label[earlier].tolist(), ends[earlier] < end, strict=True
+        )
+    ]
+    if sum(freed) >= len(begins):
+        return True
+    temporary = (allocs >= begins[-2]) & (allocs < begins[-1]) & (ends < end)
+    return int(size[kept].sum()) > int(size[temporary].sum())
 
 
 def _period(tokens: list[int]) -> tuple[int, int]:

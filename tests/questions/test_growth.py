@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from allocbench.questions.explain import explain, served, verdict
@@ -111,3 +114,42 @@ def test_reserved_memory_that_grows_while_the_load_does_not() -> None:
     *_, line = growing(Runner(trace, "sim:80GiB"), ["caching", BOTH], "it")
     assert line.startswith(f"{BOTH} reserves ")
     assert "max_split_size_mb with expandable_segments does that" in line
+
+
+def forward(layers: int, modules: bool, passes: int = 0) -> Trace:
+    """Weights, some passes over layers whose blocks are freed, then one that is not.
+
+    Each layer keeps 8 MiB, and has a temporary of 12 MiB.
+    """
+    events: list[Event] = [(ALLOC, n, 20 * MIB) for n in range(layers)]
+    names = [""] * layers
+    block = layers
+    for number in range(passes + 1):
+        kept = []
+        for layer in range(layers):
+            events += [(ALLOC, block, 12 * MIB), (ALLOC, block + 1, 8 * MIB), (FREE, block, 0)]
+            names += [f"layers.{layer}.up", f"layers.{layer}", ""]
+            kept.append(block + 1)
+            block += 2
+        if number < passes:
+            events += [(FREE, one, 0) for one in reversed(kept)]
+            names += [""] * layers
+    labels = [*dict.fromkeys(names)]
+    column = np.array([labels.index(name) for name in names], np.uint32)
+    return make(events, labels=labels, module=column if modules else None)
+
+
+def test_the_layers_of_a_forward_pass_are_no_leak() -> None:
+    assert leak_of(forward(12, modules=True)) is None
+    assert leak_of(forward(12, modules=False, passes=1)) is None
+    # Without modules and earlier passes, the same events may be a loop that keeps its results.
+    assert leak_of(forward(12, modules=False)) is not None
+
+
+def test_a_module_that_keeps_more_in_each_call_is_a_leak() -> None:
+    trace = forward(12, modules=True)
+    assert trace.module is not None
+    same = np.where(trace.module > 0, 1, 0).astype(np.uint32)
+    leak = leak_of(replace(trace, module=same))
+    assert leak is not None
+    assert leak.rate == 8 * MIB
