@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native null_gpu/native workloads/native -name '*.?pp')
 
-.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel test-wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -210,8 +210,24 @@ in-place:  ## build the native modules into this folder, with PYTHON as it is
 	for file in build/in-place/_native*.so; do \
 	  cp $$file workloads/.native.so && mv workloads/.native.so workloads/$${file##*/}; done
 
-wheel:  ## build a wheel into dist/
-	$(PYTHON) -m pip wheel --no-deps -w dist .
+# zig is Clang with headers and stubs of each glibc, and links its own C++ library statically.
+GLIBC := 2.28
+ZIG = $(abspath $(wildcard build/wheel/lib/python3*/site-packages/ziglang/zig))
+wheel: build/wheel/.done  ## build a wheel into dist/ that runs on any Linux of glibc 2.28 or later
+	CCACHE_DISABLE=1 CC="$(ZIG) cc -target $$(uname -m)-linux-gnu.$(GLIBC)" \
+	  CXX="$(ZIG) c++ -target $$(uname -m)-linux-gnu.$(GLIBC)" \
+	  build/wheel/bin/pip wheel --quiet --no-deps -C build-dir=build/wheel/native -w build/wheel/plain .
+	PATH="$(abspath build/wheel/bin):$$PATH" build/wheel/bin/auditwheel repair --only-plat \
+	  --plat manylinux_$(subst .,_,$(GLIBC))_$$(uname -m) -w dist build/wheel/plain/*.whl
+	rm -r build/wheel/plain
+
+build/wheel/.done: tests/wheel.txt
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/pip install --quiet -r $<
+	touch $@
+
+test-wheel: wheel  ## the wheel, alone in an empty environment without a compiler
+	build/wheel/bin/python -m tests.wheel dist
 
 clean:
 	rm -rf $(VENV) build dist report.html

@@ -33,7 +33,12 @@ _PERCENT = 1.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --update-peaks."""
+    """Add --update-peaks, and let tests and conftest.py import torch where it lacks NVIDIA's
+    libraries.
+    """
+    from allocbench.null_gpu import torch_import
+
+    torch_import.allow()
     parser.getgroup("allocbench").addoption(
         "--update-peaks",
         action="store_true",

@@ -4,6 +4,7 @@
     device.py     `null:h100,count=2` -> the machine that a program sees
     launch.py     the environment of such a program, and what it left behind
     inside/       runs in each process of the program: libraries before torch, limits after it
+    torch_import.py   such a build of PyTorch can be imported here
     stubs.py      the stand-ins for NVIDIA's libraries for one torch, created once and cached
     torch_build.py, imports.py    the version of that torch, and its imports from those libraries
     symbols.py    what each of their functions does

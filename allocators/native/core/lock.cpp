@@ -187,7 +187,7 @@ bool Lock::constantly_used_by(ThreadNumber owner) const {
   constexpr int kLooks = 16;
   int seen = 0;
   for (int look = 0; look < kLooks; ++look) {
-    Clock::now();  // takes tens of nanoseconds, about as long as a critical section
+    (void)Clock::now();  // takes tens of nanoseconds, about as long as a critical section
     seen += busy_[owner].load(std::memory_order_relaxed);
   }
   return 4 * seen >= kLooks;
