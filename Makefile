@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native null_gpu/native workloads/native -name '*.?pp')
 
-.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel test-wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted mutants test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel test-wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
 	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
@@ -122,6 +122,10 @@ test-long: $(VENV)/.test  ## random events through every strategy, each block ju
 
 planted: $(VENV)/.test  ## plant bugs in a copy of the sources; a test must find each. ONLY=words of its name
 	$(BIN)/python -m tests.planted $(if $(ONLY),--only '$(ONLY)')
+
+MOST ?= 60
+mutants: $(VENV)/.mutants  ## mutate modules; their tests must notice: PATHS=allocbench/questions MOST=60 (0: all)
+	$(BIN)/python -m tests.mutants $(PATHS) --most $(MOST) $(if $(TESTS),--tests $(TESTS))
 
 SECONDS ?= 60
 fuzz: $(VENV)/.fuzz  ## hostile files, hostile texts and random calls; SECONDS=60 of all together
@@ -262,6 +266,10 @@ $(VENV)/.bench: $(NATIVE) $(wildcard asv_plugin/*/*/*.py) | $(BIN)/pip
 
 $(VENV)/.fuzz: $(VENV)/.test
 	$(call install,.[fuzz])
+	touch $@
+
+$(VENV)/.mutants: $(VENV)/.test
+	$(call install,.[mutants])
 	touch $@
 
 $(VENV)/.docs: $(NATIVE) | $(BIN)/pip

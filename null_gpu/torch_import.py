@@ -27,7 +27,7 @@ _kept: list[Any] = []
 
 
 def allow() -> None:
-    """From now on, replace missing libraries when torch is imported; in a null GPU they are there."""
+    """From now on, replace missing libraries when torch is imported, except on a null GPU."""
     from_here = any(isinstance(finder, _BeforeTorch) for finder in sys.meta_path)
     if "torch" not in sys.modules and "ALLOCBENCH_NULL" not in os.environ and not from_here:
         sys.meta_path.insert(0, _BeforeTorch())

@@ -96,7 +96,14 @@ def test_the_table_of_the_readme_is_what_its_command_prints() -> None:
 
 def test_every_extra_is_explained() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
-    for_users = extras["optional-dependencies"].keys() - {"bench", "docs", "fuzz", "lint", "test"}
+    for_users = extras["optional-dependencies"].keys() - {
+        "bench",
+        "docs",
+        "fuzz",
+        "lint",
+        "mutants",
+        "test",
+    }
     quickstart = (ROOT / "docs" / "quickstart.md").read_text(encoding="utf-8")
     for extra in for_users:
         assert f"| `{extra}` |" in quickstart

@@ -39,7 +39,9 @@ def main() -> int:
     most = (int(named[1]), int(named[2]))
     with zipfile.ZipFile(wheel) as archive:
         needs = {
-            name: needed(archive.read(name)) for name in archive.namelist() if ".so" in Path(name).name
+            name: needed(archive.read(name))
+            for name in archive.namelist()
+            if ".so" in Path(name).name
         }
     wrong = {name: needs[name] - allowed(most, needs[name]) for name in needs}
     for name, versions in needs.items():

@@ -1,5 +1,6 @@
 // program_bindings.cpp: running programs, for Python.
 // SPDX-License-Identifier: Apache-2.0
+#include <Python.h>  // before headers of the system
 #include <dlfcn.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>

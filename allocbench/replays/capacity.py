@@ -119,7 +119,8 @@ def _bisect(enough: Callable[[int], bool], low: int, high: int, share: float = 0
     `high` is enough, `low` is not.
     """
     while high - low > max(STEP, share * high):
-        middle = (low + high) // (2 * STEP) * STEP
+        # `high` may lie between two multiples: the one below the middle is then perhaps `low`.
+        middle = max(low + STEP, (low + high) // (2 * STEP) * STEP)
         if enough(middle):
             high = middle
         else:

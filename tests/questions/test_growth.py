@@ -153,3 +153,65 @@ def test_a_module_that_keeps_more_in_each_call_is_a_leak() -> None:
     leak = leak_of(replace(trace, module=same))
     assert leak is not None
     assert leak.rate == 8 * MIB
+
+
+def kept_by(*sizes: list[int], freed: dict[int, int] | None = None) -> Trace:
+    """A mark before each step, and then allocs of these sizes, which stay.
+
+    freed: by the number of a block, the step in which it is freed after all.
+    """
+    events: list[Event] = []
+    block = 0
+    for step, wanted in enumerate(sizes):
+        events.append((MARK, 1, 0))
+        events += [(FREE, gone, 0) for gone, when in (freed or {}).items() if when == step]
+        for size in wanted:
+            events.append((ALLOC, block, size))
+            block += 1
+    return make(events, labels=("", "step"))
+
+
+@pytest.mark.parametrize(
+    ("trace", "groups", "rate"),
+    [
+        (kept_by([5], [5], [5], [5], [5]), [(5, 5, 5)], 5),
+        (kept_by([], [5], [5], [5], []), [(5, 3, 3)], 5),
+        (kept_by([9, 9], [5], [5, 5], [5], [9]), [(5, 4, 3)], 5),
+        # Largest first, and the rate is that of the step that keeps least.
+        (kept_by([], [5, 7], [5, 5, 7], [7, 5], []), [(7, 3, 3), (5, 4, 3)], 12),
+        (kept_by([], [5, 7], [5, 5], [7, 5], []), [(5, 4, 3)], 5),
+        # One of the three steps before the last keeps nothing.
+        (kept_by([5], [5], [5], [], [5]), [], 0),
+        (kept_by([5], [], [5], [5], [5]), [], 0),
+        (kept_by([5], [5], [], [5], [5]), [], 0),
+        # What is freed later does not count, whenever that is.
+        (kept_by([5], [5], [5], [5], [5], freed={2: 4}), [], 0),
+        (kept_by([5], [5], [5], [5], [5], freed={0: 4}), [(5, 4, 4)], 5),
+        # Five steps are needed.
+        (kept_by([5], [5], [5], [5]), [], 0),
+    ],
+)
+def test_which_blocks_count_as_grown(
+    trace: Trace, groups: list[tuple[int, int, int]], rate: int
+) -> None:
+    """Groups as size, blocks and steps, by hand."""
+    leak = leak_of(trace)
+    found = [] if leak is None else [(one.size, one.blocks, one.steps) for one in leak.growths]
+    assert found == groups
+    assert (0 if leak is None else leak.rate) == rate
+    assert (0 if leak is None else leak.bytes) == sum(size * blocks for size, blocks, _ in groups)
+
+
+def test_growth_until_an_event_does_not_know_what_comes_later() -> None:
+    trace = kept_by([5], [5], [5], [5], [5], [9], [9], [9], [9])
+    leak = leak_of(trace, 10)
+    assert leak is not None
+    assert [(one.size, one.blocks) for one in leak.growths] == [(5, 5)]
+    assert leak.steps == 5
+    assert leak_of(trace, 8) is None
+
+
+def test_a_reserve_grows_if_each_of_the_last_steps_adds_a_segment() -> None:
+    """With naive, a block is a segment, so the reserve grows by what the load grows by."""
+    assert growing_reserve(cycles(40), "naive", "sim:80GiB") is None
+    assert growing_reserve(cycles(4), BOTH, "sim:80GiB") is None  # too few

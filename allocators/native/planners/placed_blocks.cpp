@@ -49,7 +49,9 @@ OccupiedRange const* Occupied::of_level(std::uint32_t level, std::uint32_t slice
 OccupiedRange const* Occupied::updated(Span& span, std::uint8_t before, std::uint8_t after) {
   new_.resize(ranges_.size() - span.added + 1);
   std::size_t count = 0, begin = std::exchange(span.added, ranges_.size());
-  auto const matches = [&](std::size_t i) { return (firsts_[i] < before) & (lasts_[i] > after); };
+  auto const matches = [&](std::size_t i) {
+    return bool(int{firsts_[i] < before} & int{lasts_[i] > after});  // without a branch
+  };
   for (std::size_t end = begin; begin < ranges_.size(); begin = end) {
     end = std::min(begin + kAtOnce, ranges_.size());
     if (end - begin == kAtOnce) {

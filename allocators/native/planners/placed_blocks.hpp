@@ -243,7 +243,7 @@ class PlacedBlocks {
     gaps_among_all(
         first.size,
         [&](auto begin, auto end) {
-          return overlap(begin, end, first) | overlap(begin, end, second);
+          return bool(int{overlap(begin, end, first)} | int{overlap(begin, end, second)});
         },
         visit);
   }

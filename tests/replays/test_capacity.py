@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The search for the smallest capacity, against predicates whose answers are known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from allocbench.replays.capacity import LIMIT, STEP, boundary, rough_capacity
+
+SIZES = st.integers(1, 40 * STEP)
+
+
+def at_least(least: int) -> Callable[[int], bool]:
+    return lambda capacity: capacity >= least
+
+
+@given(need=SIZES, load=SIZES, reserved=SIZES)
+def test_the_boundary_of_a_monotone_allocator(need: int, load: int, reserved: int) -> None:
+    """The smallest multiple of a step that is enough, whatever the replay reserved."""
+    need = max(need, load)  # no allocator needs less than the load
+    found = boundary(at_least(need), max_load=load, peak_reserved=reserved)
+    assert found.capacity == -(-need // STEP) * STEP
+    assert found.fails_above == ()
+
+
+@pytest.mark.parametrize("off", [-1, 0, 1])
+@pytest.mark.parametrize("steps", [1, 2, 3, 17, 1000])
+def test_the_boundary_is_exact_around_a_multiple_of_a_step(steps: int, off: int) -> None:
+    need = steps * STEP + off
+    wanted = steps * STEP + (STEP if off > 0 else 0)
+    for load in {1, need // 2 or 1, need}:
+        found = boundary(at_least(need), max_load=load, peak_reserved=load)
+        assert found.capacity == wanted
+
+
+@given(need=SIZES, load=SIZES)
+def test_a_rough_capacity_is_enough_and_close(need: int, load: int) -> None:
+    need = max(need, load)
+    found = rough_capacity(at_least(need), max_load=load, peak_reserved=load)
+    assert found is not None
+    assert found >= need
+    assert found - need <= max(STEP, 0.005 * found) + STEP
+
+
+def test_no_capacity_above_the_limit_is_tried() -> None:
+    tried = list[int]()
+
+    def enough(capacity: int) -> bool:
+        tried.append(capacity)
+        return False
+
+    assert boundary(enough, max_load=3 * STEP, peak_reserved=3 * STEP).capacity is None
+    assert max(tried) <= LIMIT < 2 * max(tried)
+    assert rough_capacity(enough, max_load=1, peak_reserved=1) is None
+    assert boundary(at_least(LIMIT), max_load=STEP, peak_reserved=STEP).capacity == LIMIT
+
+
+def test_a_capacity_below_the_load_is_never_tried() -> None:
+    load, tried = 9 * STEP + 5, list[int]()
+
+    def enough(capacity: int) -> bool:
+        tried.append(capacity)
+        return capacity >= 10 * STEP
+
+    found = boundary(
+        enough, max_load=load, peak_reserved=30 * STEP, also=(STEP, 5 * STEP, load - 1)
+    )
+    assert found.capacity == 10 * STEP
+    assert min(tried) > 9 * STEP
+
+
+def test_an_allocator_that_is_not_monotone() -> None:
+    """It completes on 100 steps and on 150 and more, and on one that is no multiple of a step."""
+    alone = 120 * STEP + 7
+
+    def enough(capacity: int) -> bool:
+        return capacity >= 150 * STEP or capacity in (100 * STEP, alone)
+
+    load, reserved = 80 * STEP, 200 * STEP
+    blind = boundary(enough, max_load=load, peak_reserved=reserved)
+    assert blind.capacity in (100 * STEP, 150 * STEP)
+    told = boundary(enough, max_load=load, peak_reserved=reserved, also=(100 * STEP,))
+    assert told.capacity == 100 * STEP
+    assert set(told.fails_above) <= {n * STEP for n in range(101, 150)}
+    assert told.fails_above
+    assert list(told.fails_above) == sorted(told.fails_above)
+    exact = boundary(
+        lambda capacity: capacity >= 150 * STEP or capacity == alone,
+        max_load=load,
+        peak_reserved=reserved,
+        also=(alone,),
+    )
+    assert exact.capacity == alone
+    quiet = boundary(enough, max_load=load, peak_reserved=reserved, also=(100 * STEP,), above=False)
+    assert quiet.capacity == 100 * STEP
