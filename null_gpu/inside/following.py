@@ -79,6 +79,9 @@ class Operator:
         self.is_composite = has_kernel(self.function.name(), composite)
         if short in _UNDECLARED.split():
             self.written = [*range(self.arguments)]
+        elif short in _SHARING.split():
+            names = [argument.name for argument in schema.arguments]
+            self.written = [names.index("values")]  # now or later
         elif library == "c10d" and not short.startswith(("barrier", "send")):
             self.written = [0]  # what is received
 
@@ -142,7 +145,7 @@ class Follower:
             return IGNORED
         if name in _OF_OTHERS.split():
             return IGNORED
-        if operator.is_composite and name not in _UNDECLARED.split():
+        if operator.is_composite and name not in (_UNDECLARED + _SHARING).split():
             return IGNORED
         if operator.library not in _PUBLIC:
             return 0
@@ -206,7 +209,7 @@ class Follower:
 
     def computed(self, operator: Operator, values: list[Any]) -> Finish | None:
         """Compute an operator on the host, if it knows the tensors that it reads."""
-        if operator.is_random or operator.name in _UNWRITTEN.split():
+        if operator.is_random or operator.name in (_UNWRITTEN + _SHARING).split():
             return None
         overwritten = set(operator.written) if operator.name in _OVERWRITING.split() else set()
         overwritten |= {number for number, is_out in enumerate(operator.out) if is_out}
