@@ -216,7 +216,7 @@ in-place:  ## build the native modules into this folder, with PYTHON as it is
 
 # zig is Clang with headers and stubs of each glibc, and links its own C++ library statically.
 GLIBC := 2.28
-ZIG = $(abspath $(wildcard build/wheel/lib/python3*/site-packages/ziglang/zig))
+ZIG = $$PWD/$$(echo build/wheel/lib/python3*/site-packages/ziglang/zig)
 wheel: build/wheel/.done  ## build a wheel into dist/ that runs on any Linux of glibc 2.28 or later
 	CCACHE_DISABLE=1 CC="$(ZIG) cc -target $$(uname -m)-linux-gnu.$(GLIBC)" \
 	  CXX="$(ZIG) c++ -target $$(uname -m)-linux-gnu.$(GLIBC)" \

@@ -101,7 +101,7 @@ def test_a_program_is_a_workload_everywhere(line: str) -> None:
 def test_every_command_with_a_workload_takes_a_program() -> None:
     taking = {one.name for one in COMMANDS if program_command.takes_program(one.load().run)}
     wanted = {"compare", "fit", "explain", "tune", "recommend", "plan", "inspect", "sweep"}
-    assert taking == wanted | {"replay", "check"}
+    assert taking == wanted | {"replay", "check", "diff", "whatif"}
 
 
 def test_a_program_is_named_by_its_script_and_ends_after_its_steps() -> None:
