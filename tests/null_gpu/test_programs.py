@@ -137,7 +137,7 @@ def test_values_that_the_host_knows_are_read_and_shapes_have_their_sizes(
         "scripted": 9.0,
     }
     left = summary(tmp_path)
-    assert sum(left.reads.values()) == 6
+    assert sum(left.reads.values()) == 5
     assert len(left.shapes) == 2  # a mask that is not known, and its backward pass
 
 
