@@ -6,8 +6,9 @@ NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native null_gpu/
 
 .PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted mutants test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel test-wheel clean gpu in-place docs doc-pictures screenshot
 
-demo: $(VENV)/.demo  ## compare every allocator on a recorded training run; writes report.html
-	$(BIN)/allocbench compare gpt2-train --device sim:80GiB --html report.html
+demo: $(VENV)/.demo  ## ask whether a recorded training run fits 8 GiB, compare every allocator; writes report.html
+	$(BIN)/allocbench check gpt2-train --device sim:8GiB || test $$? -eq 1  # it does not fit as it is
+	$(BIN)/allocbench compare gpt2-train --device sim:8GiB --html report.html
 
 test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/commands/test_cli.py runs a part
 	$(BIN)/python -m pytest -n auto --dist worksteal $(TESTS)

@@ -145,7 +145,7 @@ def _allocbench(
         typer.Option("--version", callback=_version, is_eager=True, help="Show the version."),
     ] = False,
 ) -> None:
-    """Compare GPU memory allocator strategies on real workloads, without a GPU."""
+    """Say whether a program fits a GPU and what would help, and compare memory allocators."""
 
 
 def _help(docstring: str) -> str:
