@@ -355,7 +355,9 @@ def run() -> None:
 ''',
     )
     copy.insert(
-        "allocbench/commands/__init__.py", "COMMANDS = (\n", '    Command("toy", "Say hello."),\n'
+        "allocbench/commands/__init__.py",
+        "COMMANDS = (\n",
+        '    Command("toy", "Say hello.", TRACES),\n',
     )
     assert "Say hello." in copy.allocbench("--help")
     assert copy.allocbench("toy") == "hello\n"

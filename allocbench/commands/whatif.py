@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "allocbench whatif -- python train.py",
     "allocbench whatif --device card:l4 -- python train.py --batch 16",
-    "allocbench whatif trace.parquet --ranks 4 --json -",
+    "allocbench whatif gpt2-train --ranks 4 --json -",
 )
 
 

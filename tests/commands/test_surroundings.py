@@ -19,6 +19,7 @@ from allocbench.commands import COMMANDS
 from allocbench.workloads import write
 from tests.commands import EVENTS, QUICK
 from tests.commands.surroundings import FIRST_LINE, FULL, Job, Outcome, run
+from tests.questions.test_whatif import training
 from tests.traces import make
 
 DATA = Path(__file__).parents[1] / "data"
@@ -28,6 +29,7 @@ SHOWN = {
     "recommend": "recommend good.csv --device sim:64MiB --orders 0 --budget 2",
     "fit": "fit good.csv --allocators bfc --time-limit 0",
     "serving": "serving llama-3.1-8b",
+    "check": "check good.csv --device sim:1GiB",
     "explain": "explain good.csv --device sim:2MiB",
     "tune": "tune good.csv --budget 2",
     "sweep": "sweep good.csv --allocators naive -o new.jsonl --workers 1",
@@ -37,6 +39,7 @@ SHOWN = {
     "plan": "plan good.csv --planner best_fit",
     "convert": "convert good.csv -o -",
     "diff": "diff good.csv good.csv",
+    "whatif": "whatif training.parquet --allocator naive",
 }
 """Commands that write to standard output."""
 WRITING = {
@@ -45,7 +48,9 @@ WRITING = {
     "recommend": f"{SHOWN['recommend']} --json",
     "fit": f"{SHOWN['fit']} --json",
     "serving": f"{SHOWN['serving']} --json",
+    "check": f"{SHOWN['check']} --json",
     "explain": f"{SHOWN['explain']} --json",
+    "whatif": f"{SHOWN['whatif']} --json",
     "tune": f"{SHOWN['tune']} --json",
     "sweep": "sweep good.csv --allocators naive --workers 1 -o",
     "replay": f"{SHOWN['replay']} --json",
@@ -65,6 +70,7 @@ Outcomes = dict[tuple[str, str], Outcome]
 
 def folder(path: Path) -> Path:
     write(make(EVENTS), path / "good.csv")
+    write(training(), path / "training.parquet")
     shutil.copy(DATA / "recordings/cold.pickle.gz", path)
     return path
 

@@ -156,13 +156,13 @@ BUGS = (
     Bug(
         "a file is written in place",
         "allocbench/base/whole_file.py",
-        'target.with_name(f".{target.name[:_SHOWN]}.{unique}.partial")',
+        'target.with_name(f".{target.name[:_SHOWN]}.{secrets.token_hex(8)}.partial")',
         "target",
         (
             "tests/commands/test_interrupts.py"
             "::test_a_file_that_is_being_written_leaves_nothing_behind",
         ),
-        "No such file or directory|before",
+        "No such file or directory|before|File exists",
     ),
     Bug(
         "the unfinished line of a killed sweep stays in its file",

@@ -49,7 +49,7 @@ def test_a_matrix_runs_every_workload_through_every_allocator_and_reports_progre
     assert done == pairs
     memory = details["memory"][["workload", "allocator"]].drop_duplicates()
     assert list(memory.itertuples(index=False, name=None)) == pairs
-    assert set(details["lifetimes"]["workload"]) == {"one", "two"}
+    assert set(details["program"]["workload"]) == {"one", "two"}
     for workload in ("one", "two"):
         these = [stage for stage in begun if stage[0] == workload]
         # The allocators of a workload take turns in being timed, while nothing else runs.

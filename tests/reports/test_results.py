@@ -4,6 +4,7 @@
 import errno
 import io
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -178,7 +179,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Path, "open", lambda path, mode: FullDisk(path, mode.replace("b", "")))
+        patch.setattr(os, "fdopen", lambda file, mode: FullDisk(file, mode.replace("b", "")))
         with pytest.raises(ResultError, match=r"rows\.json: cannot write: No space left on device"):
             results.write([row("b")], path)
     assert path.read_bytes() == before

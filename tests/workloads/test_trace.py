@@ -3,17 +3,14 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace, trace
-from allocbench.workloads.vocabulary import POOL_EVENTS
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, trace
 from tests.traces import GOOD, Event, make, message_of, valid_traces
 
 
@@ -120,13 +117,3 @@ def test_the_first_broken_rule_is_found_in_any_part(events: list[Event], chunk: 
         patch.setattr(trace, "_CHUNK", chunk)
         broken = make(events).first_broken()
     assert (broken and broken.event) == expected
-
-
-def test_the_native_core_has_the_same_op_codes() -> None:
-    types = Path(__file__).parents[2] / "allocators" / "native" / "core" / "types.hpp"
-    native = re.search(r"enum class Op : std::uint8_t \{(.*?)\}", types.read_text(), re.DOTALL)
-    assert native
-    codes = dict(re.findall(r"k(\w+) = (\d+)", native[1]))
-    expected = {"Alloc": ALLOC, "Free": FREE, "Mark": MARK, "Trim": TRIM}
-    expected |= {name.title().replace("_", ""): op for name, op in POOL_EVENTS.items()}
-    assert {name: int(code) for name, code in codes.items()} == expected
