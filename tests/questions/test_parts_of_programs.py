@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from allocbench.base.cards import find
+from allocbench.questions import check as checking
 from allocbench.questions.explain import explain, served, verdict
 from allocbench.questions.failure import before
 from allocbench.questions.fit import bounds, fit
@@ -85,6 +86,12 @@ def check(part: Trace, truth: int) -> None:
     coverage = part.coverage
     assert not coverage.whole
     assert coverage.sentence
+    for device in (DEVICE, None):
+        answer = checking.check(part, device)
+        assert answer.bound
+        assert answer.unknown, "what the part lacks is said"
+        assert answer.need is None or answer.need >= min(truth, coverage.held)
+        assert answer.verdict == "unknown" or coverage.begins == "start", answer.sentence
     if not coverage.events:
         assert "the need is unknown" in served(Runner(part, DEVICE), PYTORCH, DEVICE)
         return
