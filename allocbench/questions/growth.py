@@ -21,7 +21,7 @@ from allocbench.questions.failure import operators
 from allocbench.replays.capacity import STEP, roomy
 from allocbench.replays.runner import fresh
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
-from allocbench.workloads.block_origins import names_at
+from allocbench.workloads.block_origins import BACKWARD, GRADIENTS, names_at, origins
 from allocbench.workloads.trace import spans
 
 _STEPS = 3
@@ -185,9 +185,9 @@ def _repetitions(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Ints:
 def _are_layers(trace: Trace, begins: Ints, end: int, allocs: Ints, ends: Ints) -> bool:
     """Whether repetitions before an event may be the layers of a model, not steps.
 
-    They are if what they keep belongs to other modules each time, or if the same blocks were freed
-    earlier, as those of the steps before are. Where neither is known, they may be layers if they
-    keep more than they free.
+    They are if what they keep belongs to a backward pass, as gradients do, or to other modules each
+    time, or if the same blocks were freed earlier, as those of the steps before are. Where none of
+    this is known, they may be layers if they keep more than they free.
     """
     kept, before = (
         (allocs >= begin) & (allocs < following) & (ends >= end)
@@ -196,6 +196,8 @@ def _are_layers(trace: Trace, begins: Ints, end: int, allocs: Ints, ends: Ints) 
     modules, others = (
         set(names_at(trace, trace.module, allocs[part])) - {""} for part in (kept, before)
     )
+    if np.isin(origins(trace).kind[kept], (BACKWARD, GRADIENTS)).any():
+        return True
     if modules:
         return modules != others
     size = trace.size[allocs].astype(np.int64)
