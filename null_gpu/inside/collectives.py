@@ -29,6 +29,10 @@ gather_ recv_ recv_any_source_ reduce_ reduce_scatter_ reduce_scatter_tensor_coa
 """Of the library c10d. They receive values. Which, the function of Python says that calls them."""
 
 
+def _as_it_is(_results: list[Any]) -> None:
+    """What a rank has stays known."""
+
+
 class Collectives:
     """The collective operations of a process."""
 
@@ -69,7 +73,7 @@ class Collectives:
             frame = frame.f_back
         call = self._calls.get(frame.f_code.co_name)
         if frame.f_globals.get("__name__") != _CALLER or call is None:
-            return None
+            return _as_it_is  # of PyTorch's own code, such as DDP's, whose ranks are equal
         given = dict(frame.f_locals)
         name, after = call
         sent = self._bytes(given[name])
