@@ -36,10 +36,11 @@ EIGHT_BIT_BLOCK = 256
 CHUNKS = 8
 """Parts in which a chunked loss computes the logits."""
 _LEAST_SHARE = 0.05  # of the peak of the load: of logits that are worth a chunked loss
-_SAME_ORDER = 0.05
-"""Error of the need where the edit leaves the order of the other events as it is."""
-_OTHER_ORDER = 0.1
-"""Error of the need where the program would allocate in another order, which is modelled."""
+_ERRORS = {"update": 0.05, "state": 0.05, "activations": 0.2}
+"""Error of the need by family: little where an edit leaves the order of the other events as it is;
+most where the recording does not say which blocks a module returns."""
+_ERROR = 0.1
+"""Error of the other families."""
 _ADAM = {"Adam", "AdamW"}
 _FUSED = {"Adam", "AdamW", "SGD", "Adagrad"}  # optimizers of PyTorch that have fused=True
 
@@ -65,7 +66,7 @@ class Edit:
     @property
     def error(self) -> float:
         """How far the need may be off, as a share of it; measured in docs/whatif.md."""
-        return _SAME_ORDER if self.family in ("update", "state") else _OTHER_ORDER
+        return _ERRORS.get(self.family, _ERROR)
 
 
 def edits(blocks: TrainingBlocks, ranks: int) -> list[Edit]:

@@ -84,10 +84,8 @@ def _program(python: str, arguments: str) -> ProgramWorkload:
 
 
 def _bundled(python: str, name: str) -> ProgramWorkload:
-    module = catalog.bundled(name).module
-    variables = {"PYTHONPATH": str(ROOT)}
-    settings = ProgramSettings(device=DEVICE, quiet=True, variables=variables)
-    return ProgramWorkload((python, "-m", module, "--device", "cuda"), settings, name)
+    command = (python, "-m", catalog.bundled(name).module, "--device", "cuda")
+    return ProgramWorkload(command, ProgramSettings(device=DEVICE, quiet=True), name)
 
 
 def _need(trace: object) -> int:
@@ -112,6 +110,7 @@ def main() -> None:
     )
     parser.add_argument("--python", required=True, help="with a CUDA build of PyTorch")
     arguments = parser.parse_args()
+    os.environ["PYTHONPATH"] = str(ROOT)  # for the bundled programs
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
         rows = []
