@@ -84,7 +84,7 @@ def is_assignment(head: bytes) -> bool:
 
 
 def parse_assignment(file: BinaryIO, path: Path) -> BufferAssignment:
-    """Read an open assignment, and the live ranges beside it; raises TraceError."""
+    """Read a buffer assignment, and the file of live ranges beside it; raises TraceError."""
     text = _text(file)
     ranges = _ranges(text.partition("BufferLiveRange:")[2])
     if not ranges and path.name.endswith(_ASSIGNMENT):

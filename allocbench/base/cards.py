@@ -192,9 +192,10 @@ def find(name: str) -> list[Card]:
 
 
 def meant(matching: Sequence[Card]) -> Card | None:
-    """The card that a name means which these match; None if there is none, or of several sizes.
+    """The card to use for a name that matches some cards.
 
-    Of cards of one size, it is the one with the most multiprocessors: "h100" is the H100 SXM.
+    If all have the same size, it is the one with the most multiprocessors: "h100" is the H100 SXM.
+    If there is no card, or the sizes differ, it is None.
     """
     if len({card.nominal for card in matching}) != 1:
         return None

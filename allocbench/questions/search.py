@@ -220,7 +220,7 @@ class Search(ABC):
                 yield {**self._plain, name: value}
 
     def _neighbors(self) -> Iterator[Values]:
-        """Changes of one value of the trials on the front, until there are none to try.
+        """Change one value of a trial on the front at a time, until every change was tried.
 
         The best value of each parameter comes first, then the second best; each is given to the
         front as it is then, the least capacity first.

@@ -44,7 +44,10 @@ class Variation:
         )
 
     def above(self, value: int | None) -> Variation | None:
-        """The values above one, all for None; None if there are none."""
+        """The same option with the values above `value`, or None if no value is left.
+
+        value: None keeps all values.
+        """
         left = [other for other in self.values if value is None or other > value]
         return replace(self, values=left) if left else None
 

@@ -16,8 +16,8 @@ void add_kernel(void** handle, void const* function);
 void on_launch(void const* function);
 // A program asks for the device's address of memory, as Triton does for each argument of a kernel.
 void pointer_given(Address address);
-// Outside of PyTorch's operators, forgets what the addresses have that this thread was given since
-// the last launch; all values if there are none.
+// Outside of PyTorch's operators, a kernel may write to every address that this thread was given
+// since the last launch: forgets what is there. If no address was given, forgets all values.
 void on_driver_launch();
 
 }  // namespace allocbench::null_gpu

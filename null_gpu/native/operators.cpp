@@ -169,7 +169,7 @@ class Unobserved {
   ~Unobserved() { layout.enable(true); }
 };
 
-// The operator of a call; nullptr if it is none, but a function or a range that has a name.
+// The operator that a record is about; nullptr if it is about a function or a named range.
 Operator* operator_of(void const* record) {
   char const* const name = layout.name(record);
   if (part<char const*>(record, layout.schema) == name) return nullptr;

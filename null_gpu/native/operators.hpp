@@ -19,8 +19,8 @@ namespace allocbench::null_gpu {
 void kernel_in_operator();
 // Whether this thread runs an operator, whose schema says what it writes.
 bool in_operator();
-// An operator that reads memory other than that of its arguments reads what it allocated itself. So
-// what is there is known only if it was written after this number of writes.
+// An operator that reads memory other than that of its arguments reads what it allocated itself.
+// Returns a number of writes: memory at this address is known only if it was written later.
 std::uint64_t known_after(Address address);
 
 }  // namespace allocbench::null_gpu

@@ -51,7 +51,7 @@ class Remedy:
     a card, an option of the program with its value, or what is edited. need: bytes of the smallest
     device that is then enough, or what a run reserved; None if that is not known. setting: the
     value of PyTorch's variable that the change needs too, or "". how: the lines to add to the shell
-    or to the program, "" if there are none. costs: what is lost, or "".
+    or to the program, "" if nothing is to be added. costs: what is lost, or "".
     """
 
     kind: Change

@@ -81,16 +81,20 @@ def profile(stacks: list[tuple[list[tuple[str, str, int]], int, str]]) -> bytes:
 PROFILE = profile(
     [
         (
-            [("dot", "/x/site-packages/jax/lax.py", 9), ("train", "/work/train.py", 12)],
+            [("dot", "/x/site-packages/jax/lax.py", 9), ("train", "/home/user/train.py", 12)],
             3000,
             "gpu:0",
         ),
-        ([("add", "/x/site-packages/jax/lax.py", 7), ("train", "/work/train.py", 12)], 50, "gpu:0"),
         (
-            [("dot", "/x/site-packages/jax/lax.py", 9), ("train", "/work/train.py", 12)],
+            [("add", "/x/site-packages/jax/lax.py", 7), ("train", "/home/user/train.py", 12)],
+            50,
+            "gpu:0",
+        ),
+        (
+            [("dot", "/x/site-packages/jax/lax.py", 9), ("train", "/home/user/train.py", 12)],
             700,
             "gpu:1",
         ),
-        ([("load", "/work/train.py", 3)], 1 << 40, "gpu:0"),
+        ([("load", "/home/user/train.py", 3)], 1 << 40, "gpu:0"),
     ]
 )
