@@ -36,9 +36,9 @@ EIGHT_BIT_BLOCK = 256
 CHUNKS = 8
 """Parts in which a chunked loss computes the logits."""
 _LEAST_SHARE = 0.05  # of the peak of the load: of logits that are worth a chunked loss
-_ERRORS = {"update": 0.05, "state": 0.05, "activations": 0.2}
-"""Error of the need by family: little where an edit leaves the order of the other events as it is;
-most where the recording does not say which blocks a module returns."""
+_ERRORS = {"update": 0.05, "state": 0.05, "activations": 0.15}
+"""Error of the need by family: little where an edit leaves the order of the other events as it is,
+most where fragmentation depends on an order that is modelled."""
 _ERROR = 0.1
 """Error of the other families."""
 _ADAM = {"Adam", "AdamW"}
@@ -205,7 +205,7 @@ def _checkpointed(blocks: TrainingBlocks, calls: Sequence[Call], table: BlockTab
         speed = 0.4 / (call.end - call.begin)
         kept = {*call.saved.tolist()}
         until.update(dict.fromkeys(kept - {call.output}, call.end))
-        for block in call.blocks[call.blocks <= call.saved[-1]].tolist():
+        for block in call.blocks[call.blocks <= call.saved.max()].tolist():
             born = call.backward + speed * (blocks.allocs[block] - call.begin)
             inside = min(float(blocks.freed[block]), call.end)
             ends = (

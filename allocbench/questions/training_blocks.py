@@ -28,6 +28,8 @@ from allocbench.workloads.block_table import BlockTable, Ints, Mask
 
 Names = NDArray[np.object_]
 
+_STATISTIC = 64
+"""Statistics of a normalization, which come after its output, are at least this much smaller."""
 _OF_PASSES = (ACTIVATIONS, FORWARD, BACKWARD)
 
 
@@ -142,7 +144,8 @@ class TrainingBlocks:
             following = self.allocs[last + 1 : last + 2].tolist() or [len(self.trace)]
             end = following[0] - 0.5
             alive = blocks[self.freed[blocks] > end]
-            saved = alive[:-1][self.kind[alive[:-1]] == ACTIVATIONS]
+            output = self._output(alive)
+            saved = alive[(self.kind[alive] == ACTIVATIONS) & (alive != output)]
             if not len(saved):
                 continue
             uses = [first_use[block] for block in saved.tolist() if block in first_use]
@@ -151,7 +154,13 @@ class TrainingBlocks:
             if backward > end:
                 begin = float(self.allocs[blocks[0]]) - 0.5
                 module = str(self.repeated[last])
-                yield Call(module, blocks, saved, int(alive[-1]), begin, end, backward, done)
+                yield Call(module, blocks, saved, output, begin, end, backward, done)
+
+    def _output(self, alive: Ints) -> int:
+        """Of the blocks that outlive a call, the last one that is no statistic; -1 without any."""
+        size = self.table.size[alive]
+        large = alive[size * _STATISTIC > size.max(initial=0)]
+        return int(large[-1]) if len(large) else -1
 
     def _first_uses(self) -> dict[int, int]:
         """The event at which a backward pass first allocates for a block that was saved."""

@@ -23,6 +23,7 @@ __all__ = ["folder"]  # the fixture, by its import
 MIB = 1 << 20
 LAYERS = 4
 WEIGHT, INPUT, SAVED, OUTPUT, LOGITS = 64 * MIB, 24 * MIB, 40 * MIB, 24 * MIB, 120 * MIB
+STATISTIC = 64 << 10
 STATES = 2  # of Adam, each of the size of a weight
 
 
@@ -66,12 +67,13 @@ def training(
     chunks: int = 1,
     steps: int = 3,
     weight: int = WEIGHT,
+    statistic: bool = False,
 ) -> Trace:
     """The recording of a training run.
 
     checkpointed: numbers of layers. parts: of each batch. state: bytes of each state of a weight,
     by default those of the weight. temporary: whether the update has a temporary for each weight.
-    chunks: of logits and loss.
+    chunks: of logits and loss. statistic: whether each layer ends with a small block that it saves.
     """
     program = _Program()
     alloc, free = program.alloc, program.free
@@ -94,14 +96,20 @@ def training(
             for layer in range(LAYERS):
                 forward(layer)
                 alloc(f"output {layer}", OUTPUT // parts, f"layers.{layer}")
+                if statistic:
+                    alloc(f"statistic {layer}", STATISTIC, f"layers.{layer}")
                 if layer in checkpointed:
-                    free(f"saved {layer}")
+                    free(f"saved {layer}", f"statistic {layer}")
             alloc("logits", LOGITS // parts // chunks, "head")
             alloc("upstream of logits", LOGITS // parts // chunks, "", "")
             free("logits")
             for layer in reversed(range(LAYERS)):
                 if layer in checkpointed:
                     forward(layer)
+                    if statistic:
+                        alloc(f"recomputed {layer}", OUTPUT // parts, f"layers.{layer}")
+                        alloc(f"statistic {layer}", STATISTIC, f"layers.{layer}")
+                        free(f"recomputed {layer}")
                 alloc(f"upstream {layer}", OUTPUT // parts, "", "")
                 free("upstream of logits", f"upstream {layer + 1}")
                 name = f"gradient {layer}"
@@ -111,7 +119,7 @@ def training(
                 if updates_in_backward:
                     alloc("temporary", weight, f"layers.{layer}.mlp", "")
                     free("temporary", name)
-                free(f"saved {layer}", f"output {layer}", "another gradient")
+                free(f"saved {layer}", f"statistic {layer}", f"output {layer}", "another gradient")
             free("upstream 0", "input")
         program.mark("Optimizer.step#AdamW.step")
         for layer in range(LAYERS):
@@ -239,3 +247,10 @@ def test_the_command(folder: Path) -> None:
     assert proposal["saves"] > 0
     assert "as it is" in run("whatif train.parquet --device sim:8GiB").stdout
     assert run("whatif good.csv").exit_code == 2
+
+
+def test_a_statistic_behind_its_output_is_not_the_output() -> None:
+    table = TrainingBlocks(training(statistic=True))
+    assert {int(table.table.size[call.output]) for call in table.calls} == {OUTPUT}
+    program = training(checkpointed=range(LAYERS), statistic=True)
+    assert edited("checkpoint each", training(statistic=True)).max_load == program.max_load
