@@ -71,9 +71,11 @@ class Collectives:
         frame = sys._getframe()
         while frame.f_back is not None and frame.f_globals.get("__name__") != _CALLER:
             frame = frame.f_back
-        call = self._calls.get(frame.f_code.co_name)
-        if frame.f_globals.get("__name__") != _CALLER or call is None:
+        if frame.f_globals.get("__name__") != _CALLER:
             return _as_it_is  # of PyTorch's own code, such as DDP's, whose ranks are equal
+        call = self._calls.get(frame.f_code.co_name)
+        if call is None:
+            return None
         given = dict(frame.f_locals)
         name, after = call
         sent = self._bytes(given[name])
