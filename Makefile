@@ -31,10 +31,11 @@ asan: build/sanitized/address,undefined/.done  ## native tests under AddressSani
 	  tests/workloads/importers/test_pytorch_snapshot.py::test_an_event_with_thirty_frames_takes_less_than_its_frames
 
 tsan: build/sanitized/thread/.done  ## tests with threads under ThreadSanitizer; OPERATIONS=1000000 on each of eight
-	LD_PRELOAD="$(call PRELOADED,t)" TSAN_OPTIONS=halt_on_error=1 \
+	rm -f $(<D)/report.*
+	LD_PRELOAD="$(call PRELOADED,t)" TSAN_OPTIONS="halt_on_error=1 log_path=$(<D)/report" \
 	  $(if $(OPERATIONS),ALLOCBENCH_TEST_OPERATIONS=$(OPERATIONS)) \
 	  $$(setarch -R true 2>/dev/null && echo setarch -R) \
-	  $(<D)/bin/python -m pytest -q -n auto --dist worksteal $(THREADED)
+	  $(<D)/bin/python -m pytest -q -n auto --dist worksteal $(THREADED) || { cat $(<D)/report.*; false; }
 
 PURELIB := import sysconfig; print(sysconfig.get_path("purelib"))
 build/sanitized/%/.done: $(NATIVE) $(VENV)/.test

@@ -85,9 +85,13 @@ def environment(
 def python(
     code: str, *arguments: str, settings: Mapping[str, object] | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program in its own process on the null GPU's driver."""
+    """Run a program in its own process on the null GPU's driver.
+
+    It starts without fork: libraries take more locks for one than ThreadSanitizer can hold.
+    """
     return subprocess.run(
         [sys.executable, "-c", code, *arguments],
+        close_fds=False,
         env=environment(settings, **variables),
         capture_output=True,
         text=True,
