@@ -6,9 +6,8 @@
     inside/       runs in each process of the program: libraries before torch, limits after it
     torch_import.py   such a build of PyTorch can be imported here
     stubs.py      the stand-ins for NVIDIA's libraries for one torch, created once and cached
-    torch_build.py, imports.py    the version of that torch, and its imports from those libraries
-    symbols.py    what each of their functions does
-    elf.py        writes a shared library
+    torch_build.py   the version of that torch
+    elf.py        reads its imports from those libraries, and writes a shared library
 
 They all jump to a library that is built from native/.
 """

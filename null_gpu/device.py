@@ -1,18 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`null:h100,memory=70GiB,count=2` -> the cards that a program sees."""
+"""`null:h100,memory=70GiB,count=2` -> the cards that a program sees.
+
+Options also change what NVIDIA's libraries ask PyTorch for: the table is `workspaces.json`, and the
+native library (`libraries/workspaces.hpp`) applies it.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
+from importlib.resources import files
 
 from allocbench.allocators import SpecError
 from allocbench.allocators.devices import parse_bytes
 from allocbench.base import cards
 from allocbench.base.cards import Card, Compute
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
-from allocbench.null_gpu import workspaces
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How many bytes a library asks for.
+
+    rule: its name, which is also that of the option of `null:CARD`. of: the requests that it is
+    about. default: a number of bytes, or the name of an assumption. assumptions: formulas by name.
+    source: of the default and of the formulas.
+    """
+
+    rule: str
+    library: str
+    of: str
+    default: str
+    assumptions: Mapping[str, str]
+    source: str
+
+    def read(self, text: str) -> str:
+        """The value of the option: bytes as digits or the name of a formula; raises SpecError."""
+        if text in self.assumptions:
+            return text
+        try:
+            return str(parse_bytes(text))
+        except SpecError as error:
+            formulas = "".join(f" or {name}" for name in self.assumptions)
+            raise SpecError(f"{self.rule}={text}: write a number of bytes{formulas}") from error
+
+
+@cache
+def workspace_rules() -> Mapping[str, Rule]:
+    """All rules by name, in the order of the native library."""
+    text = files("allocbench.null_gpu").joinpath("workspaces.json").read_text(encoding="utf-8")
+    return {row["rule"]: Rule(**row) for row in json.loads(text)}
+
 
 KIND = "null"
 LATE = "late"
@@ -117,7 +158,7 @@ class NullDevice:
             "addresses_ascend": int(self.addresses == "up"),
             "late_events": int(self.events == LATE),
             "fail": self.fail,
-            **{name: rule.default for name, rule in workspaces.rules().items()},
+            **{name: rule.default for name, rule in workspace_rules().items()},
             **self.workspaces,
         }
 
@@ -135,7 +176,7 @@ def read(text: str) -> NullDevice:
         raise SpecError(str(error)) from error
     if spec.name != KIND:
         raise SpecError(f"'{text}': the only device here is {KIND}:CARD, such as {KIND}:h100")
-    valid = (*_OPTIONS, *workspaces.rules())
+    valid = (*_OPTIONS, *workspace_rules())
     if unknown := [option for option in spec.options if option not in valid]:
         raise SpecError(f"{KIND} has no option {unknown[0]}; its options: {', '.join(valid[1:])}")
     card = _card(spec.options.get("card", ""))
@@ -208,7 +249,7 @@ def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
 def _workspaces(options: Mapping[str, str]) -> dict[str, str]:
     """By rule, what an option says that is not the default; raises SpecError."""
     changed = dict[str, str]()
-    for name, rule in workspaces.rules().items():
+    for name, rule in workspace_rules().items():
         text = rule.read(options.get(name, rule.default))
         if text != rule.default:
             changed[name] = text

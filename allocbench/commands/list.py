@@ -12,7 +12,7 @@ from rich.text import Text
 from allocbench import allocators
 from allocbench.base import units
 from allocbench.base.cards import cards
-from allocbench.null_gpu import workspaces
+from allocbench.null_gpu.device import workspace_rules
 from allocbench.output.terminal import console, plain_table
 from allocbench.workloads import catalog, serving
 from allocbench.workloads.formats import FORMATS
@@ -118,7 +118,7 @@ def _workspaces() -> list[Table]:
         "other values",
         "source",
     )
-    for rule in workspaces.rules().values():
+    for rule in workspace_rules().values():
         meaning = rule.assumptions.get(rule.default, "")
         others = [f"{name}: {text}" for name, text in rule.assumptions.items() if text != meaning]
         table.add_row(

@@ -24,7 +24,7 @@ from allocbench.allocators.devices import cost_model
 from allocbench.base import units
 from allocbench.base.cards import cards as all_cards
 from allocbench.cli import app
-from allocbench.null_gpu.workspaces import Rule, rules
+from allocbench.null_gpu.device import Rule, workspace_rules
 from allocbench.reports.rows.assumptions import CALLS
 from allocbench.reports.rows.results import COLUMNS, Column
 from allocbench.workloads import catalog
@@ -283,7 +283,7 @@ def workspaces() -> str:
         yield rule.source
 
     headings = ("option", "requested for", "default; formulas", "source")
-    return table(headings, map(cells, rules().values()))
+    return table(headings, map(cells, workspace_rules().values()))
 
 
 def agreement_programs() -> str:

@@ -23,15 +23,12 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-from . import peers, transformers
-from .collectives import Collectives
+from . import known_values
+from .collectives import Collectives, Messages, Objects, be_alone
 from .dispatcher import Dispatcher, UnknownLayoutError
-from .draws import Draws
 from .following import Follower
 from .guesses import Guesses
 from .host_copies import HostCopies
-from .messages import Messages
-from .objects import Objects
 from .reads import Reads
 from .workspaces import Workspaces
 
@@ -70,8 +67,7 @@ class Process:
         dispatcher = Dispatcher(torch, self._core)
         follower = Follower(torch, dispatcher, self.copies, self._reads)
         self._follower = follower  # kept as long as PyTorch can call it
-        Guesses(torch, follower, self.copies, self._reads).follow()
-        Draws(torch, self._core, follower, self.copies).follow()
+        Guesses(torch, self._core, follower, self.copies, self._reads).follow()
         self._workspaces.watch(torch)
         atexit.register(self._leave)
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -82,7 +78,7 @@ class Process:
             Objects(torch, messages).watch()
             Collectives(torch, follower, self.copies, messages).follow()
             if self._told["alone"]:
-                peers.be_alone(torch)
+                be_alone(torch)
         try:
             follower.follow()
         except UnknownLayoutError as error:
@@ -201,10 +197,10 @@ def _is_safe(folder: Path) -> bool:
 
 def _know_packed(masking: ModuleType) -> None:
     is_compiling = sys.modules["torch"].compiler.is_compiling
-    transformers.know_packed(masking, is_compiling, _process.copies)
+    known_values.know_packed(masking, is_compiling, _process.copies)
 
 
 AFTER = {
-    "transformers.generation.utils": transformers.end_at_length,
+    "transformers.generation.utils": known_values.end_at_length,
     "transformers.masking_utils": _know_packed,
 }

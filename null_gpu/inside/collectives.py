@@ -1,22 +1,62 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Values that the host knows, and that ranks send each other with collective operations.
+"""What the ranks of a distributed program send each other on null GPUs: small values and objects.
 
-On a null GPU, a collective operation gives each rank its own data. Ranks use collectives of a few
-numbers to agree on sizes, though. If all ranks know these numbers on the host, each knows the
-result as well.
+On a null GPU, a collective operation gives each rank its own data, and what arrives cannot be read.
+Ranks use collectives of a few numbers to agree on sizes, though. If all ranks know these numbers on
+the host, each knows the result as well. PyTorch pickles objects into tensors on the GPU if a group
+has no other backend than NCCL. The bytes of both go through the store of the process group. One
+rank can also run without the others: nothing waits for them.
 """
 
 from __future__ import annotations
 
 import functools
+import inspect
+import io
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import timedelta
+from importlib import import_module
 from types import ModuleType
 from typing import Any
 
 from .following import Finish, Follower, Operator
 from .host_copies import HostCopies
-from .messages import Messages
+
+
+class Messages:
+    """The messages of one rank. alone: the other ranks do not run."""
+
+    def __init__(self, torch: ModuleType, alone: bool) -> None:
+        self.alone = alone
+        self._dist, self._c10d = torch.distributed, torch.distributed.distributed_c10d
+        self._sent = Counter[str]()
+
+    def exchange(
+        self, group: Any, kind: str, sent: bytes | None, sources: Iterable[int]
+    ) -> list[bytes]:
+        """Send bytes, unless None, and return what these global ranks send with the same call.
+
+        A rank that does not run sends what this rank sends, or else nothing.
+        """
+        if self.alone:
+            return [sent or b"" for _ in sources]
+        here, store = self._dist.get_rank(), self._c10d._get_default_store()
+        kind = f"allocbench/{group.group_name}/{kind}"
+        message = f"{kind}/{self._sent[kind]}"
+        self._sent[kind] += 1
+        if sent is not None:
+            store.set(f"{message}/{here}", sent)
+        return [store.get(f"{message}/{source}") for source in sources]
+
+    def peer(self, given: Any, name: str, group: Any) -> int:
+        """The global rank that a call names, by that rank or by its rank in the group."""
+        if given.get(f"group_{name}") is not None:
+            return int(self._dist.get_global_rank(group, given[f"group_{name}"]))
+        return int(given[name] or 0)
+
 
 _MOST = 4096
 """Elements of the largest tensors whose values are sent."""
@@ -193,3 +233,214 @@ class Collectives:
             self._copies.forget(tensor)
         else:
             self._copies.keep(tensor, values.reshape(tensor.shape))
+
+
+_Given = Mapping[str, Any]  # the arguments of a call by name
+
+
+class Objects:
+    """Functions in the place of PyTorch's."""
+
+    def __init__(self, torch: ModuleType, messages: Messages) -> None:
+        self._torch, self._messages = torch, messages
+        self._dist, self._c10d = torch.distributed, torch.distributed.distributed_c10d
+        self._warned = set[str]()
+
+    def watch(self) -> None:
+        """Replace PyTorch's functions."""
+        for function in (
+            self.all_gather_object,
+            self.gather_object,
+            self.broadcast_object_list,
+            self.scatter_object_list,
+            self.send_object_list,
+            self.recv_object_list,
+        ):
+            original = getattr(self._dist, function.__name__)
+            called = self._instead_of(original, function)
+            replace_in(self._dist.__name__, function.__name__, called)
+
+    def all_gather_object(self, given: _Given, group: Any) -> None:
+        """Each rank gets the objects of all ranks."""
+        ranks = self._dist.get_process_group_ranks(group)
+        parts = self._exchange(group, "all_gather", self._pickled(given["obj"]), ranks)
+        self._gathered(parts)
+        given["object_list"][: len(ranks)] = map(self._unpickled, parts)
+
+    def gather_object(self, given: _Given, group: Any) -> None:
+        """One rank gets the objects of all ranks."""
+        here, ranks = self._dist.get_rank(), self._dist.get_process_group_ranks(group)
+        gathers = here == self._messages.peer(given, "dst", group)
+        sent = self._pickled(given["obj"])
+        parts = self._exchange(group, "gather", sent, ranks if gathers else [here])
+        self._gathered(parts)
+        if gathers:
+            given["object_gather_list"][: len(ranks)] = map(self._unpickled, parts)
+
+    def broadcast_object_list(self, given: _Given, group: Any) -> None:
+        """All ranks get the objects of one rank."""
+        objects, source = given["object_list"], self._messages.peer(given, "src", group)
+        sent = self._pickled(objects) if self._dist.get_rank() == source else None
+        (part,) = self._exchange(group, "broadcast", sent, [source])
+        self._allocate(8 * len(objects), len(part))
+        if part and sent is None:
+            objects[:] = self._unpickled(part)
+
+    def scatter_object_list(self, given: _Given, group: Any) -> None:
+        """Each rank gets one of the objects of one rank."""
+        source, sent = self._messages.peer(given, "src", group), None
+        if self._dist.get_rank() == source:
+            sent = self._pickled(given["scatter_object_input_list"])
+        (part,) = self._exchange(group, "scatter", sent, [source])
+        self._allocate(len(part), 8)
+        if part:
+            objects = self._unpickled(part)
+            given["scatter_object_output_list"][0] = objects[self._dist.get_rank(group)]
+
+    def send_object_list(self, given: _Given, group: Any) -> None:
+        """Send objects to one rank."""
+        here, objects = self._dist.get_rank(), given["object_list"]
+        kind = f"{here} to {self._messages.peer(given, 'dst', group)}"
+        (part,) = self._exchange(group, kind, self._pickled(objects), [here])
+        self._allocate(8 * len(objects), len(part))
+
+    def recv_object_list(self, given: _Given, group: Any) -> int:
+        """Receive objects from one rank, and return this rank."""
+        here, objects = self._dist.get_rank(), given["object_list"]
+        source = self._messages.peer(given, "src", group)
+        (part,) = self._exchange(group, f"{source} to {here}", None, [source])
+        self._allocate(8 * len(objects), len(part))
+        if part:
+            objects[:] = self._unpickled(part)
+        return source
+
+    def _instead_of(self, original: Any, function: Callable[[_Given, Any], Any]) -> Any:
+        signature = inspect.signature(original)
+
+        @functools.wraps(original)
+        def called(*arguments: Any, **options: Any) -> Any:
+            given = signature.bind(*arguments, **options)
+            given.apply_defaults()
+            group = given.arguments["group"] or self._c10d._get_default_group()
+            is_member = self._dist.get_rank(group) >= 0
+            if is_member and self._is_on_gpu(given.arguments.get("device"), group):
+                return function(given.arguments, group)
+            return original(*arguments, **options)
+
+        return called
+
+    def _is_on_gpu(self, device: Any, group: Any) -> bool:
+        if self._messages.alone:
+            return True
+        if device is None:
+            named = ("_get_object_coll_device", "_get_pg_default_device")  # the latter: PyTorch 2.5
+            device = next(getattr(self._c10d, name) for name in named if hasattr(self._c10d, name))(
+                group
+            )
+        return bool(self._torch.device(device).type == "cuda")
+
+    def _exchange(
+        self, group: Any, kind: str, sent: bytes | None, sources: Iterable[int]
+    ) -> list[bytes]:
+        """Send bytes, unless None, and return what these global ranks send with the same call.
+
+        An empty part is from a rank that does not run.
+        """
+        sources = [*sources]
+        if self._messages.alone and sent is None and kind not in self._warned:
+            self._warned.add(kind)
+            print(
+                f"allocbench: warning: rank {self._dist.get_rank()} keeps its own object where it"
+                f" expects one from rank {sources[0]}, which does not run",
+                file=sys.stderr,
+                flush=True,
+            )
+        return self._messages.exchange(group, kind, sent, sources)
+
+    def _gathered(self, parts: list[bytes]) -> None:
+        largest = max(map(len, parts))
+        self._allocate(largest, 8 * len(parts), largest * len(parts))
+
+    def _allocate(self, *sizes: int) -> None:
+        """Tensors of these bytes, all at once, as PyTorch has for a moment."""
+        empty, byte = self._torch.empty, self._torch.uint8
+        _ = [empty(size, dtype=byte, device="cuda") for size in sizes]
+
+    def _pickled(self, value: Any) -> bytes:
+        stream = io.BytesIO()
+        self._c10d._pickler(stream).dump(value)
+        return stream.getvalue()
+
+    def _unpickled(self, data: bytes) -> Any:
+        return self._c10d._unpickler(io.BytesIO(data)).load()
+
+
+def replace_in(package: str, name: str, function: Any) -> None:
+    """Replace what `package` has under this name, also in its modules that have imported it."""
+    original = getattr(sys.modules[package], name)
+    for module in tuple(sys.modules.values()):
+        found = getattr(module, "__dict__", {}).get(name)
+        if found is original and module.__name__.startswith(package):
+            setattr(module, name, function)
+
+
+_UNIQUE_ID = b"\1" * 128  # what rank 0 would have stored there for NCCL
+
+
+def be_alone(torch: ModuleType) -> None:
+    """Have `init_process_group` start this rank at once; the null GPU answers its collectives.
+
+    Collectives on the CPU have no effect.
+    """
+    dist = torch.distributed
+    original = dist.init_process_group
+    stores = list[Any]()  # PyTorch itself does not keep what is written in Python
+
+    class Store(dist.Store):  # type: ignore[name-defined,misc]
+        """A store that already has what the other ranks would have written."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self._values: dict[str, bytes] = {}
+
+        def set(self, key: str, value: Any) -> None:
+            self._values[key] = value if isinstance(value, bytes) else str(value).encode()
+
+        def get(self, key: str) -> bytes:
+            return self._values.get(key, _UNIQUE_ID)
+
+        def add(self, key: str, amount: int) -> int:
+            count = int(self._values.get(key, b"0")) + amount
+            self._values[key] = str(count).encode()
+            return count
+
+        def compare_set(self, key: str, expected: Any, desired: Any) -> bytes:
+            self.set(key, desired)
+            return self._values[key]
+
+        def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+            """Nothing to wait for."""
+
+        def check(self, keys: list[str]) -> bool:
+            return all(key in self._values for key in keys)
+
+        def delete_key(self, key: str) -> bool:
+            return self._values.pop(key, None) is not None
+
+        def num_keys(self) -> int:
+            return len(self._values)
+
+    def init_process_group(backend: str | None = None, *args: Any, **options: Any) -> Any:
+        import_module("torch.testing._internal.distributed.fake_pg")  # registers the backend
+        for name in ("init_method", "store", "rank", "world_size"):
+            options.pop(name, None)
+        stores.append(Store())
+        return original(
+            "cpu:fake,cuda:nccl",
+            store=stores[-1],
+            rank=int(os.environ["RANK"]),
+            world_size=int(os.environ["WORLD_SIZE"]),
+            **options,
+        )
+
+    replace_in(dist.__name__, "init_process_group", init_process_group)

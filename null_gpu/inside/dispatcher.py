@@ -42,6 +42,8 @@ _ACCESSORS = {
     "strides": "strides",
     "address": "data_ptr",
 }
+_PLACES = "schema inputs outputs overload keys elements storage data bytes list_tag list"
+_FUNCTIONS = "name enable requires_grad type dimensions sizes strides address describe begin end"
 _WRAP, _WRAP_COPY = (
     "_Z16THPVariable_WrapRKN2at10TensorBaseE",
     "_Z16THPVariable_WrapN2at10TensorBaseE",
@@ -80,39 +82,9 @@ class _Layout(ctypes.Structure):
     """Layout of `native/operators.cpp`."""
 
     _fields_ = (
-        *(
-            (name, ctypes.c_int64)
-            for name in [
-                "schema",
-                "inputs",
-                "outputs",
-                "overload",
-                "keys",
-                "elements",
-                "storage",
-                "data",
-                "bytes",
-                "list_tag",
-                "list",
-            ]
-        ),
+        *((name, ctypes.c_int64) for name in _PLACES.split()),
         ("unusual", ctypes.c_uint64),
-        *(
-            (name, ctypes.c_void_p)
-            for name in [
-                "name",
-                "enable",
-                "requires_grad",
-                "type",
-                "dimensions",
-                "sizes",
-                "strides",
-                "address",
-                "describe",
-                "begin",
-                "end",
-            ]
-        ),
+        *((name, ctypes.c_void_p) for name in _FUNCTIONS.split()),
     )
 
 

@@ -1,20 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What operators of PyTorch find where the host does not know the values.
+"""Results of operators of PyTorch that the host does not compute from known values.
 
 A mask that the user gave a number of elements has so many. What `topk` selects among few counts as
 the choice of a router, which sends tokens evenly to its experts. Indices of a sparse tensor are
 distinct, and no index of an embedding is padding. Computed values are finite. `matrix_exp` of
 several matrices computes all of them with the same number of terms.
+
+The host draws other random numbers than a GPU would draw. They have the same distribution, so a
+mask that hides 15 % of the tokens does so on the host. Like those of a GPU, they follow from the
+state of the GPU's generator: with the same seed, a program reads the same numbers again.
 """
 
 from __future__ import annotations
 
+import ctypes
+import hashlib
 import sys
 from types import ModuleType
 from typing import Any
 
 from .following import Finish, Follower, Operator
-from .host_copies import HostCopies
+from .host_copies import MOST, MOST_REAL, HostCopies
 from .reads import Reads, outside
 
 _MOST_EXPERTS = 512
@@ -27,9 +33,16 @@ class Guesses:
     """Operators that are not only computed."""
 
     def __init__(
-        self, torch: ModuleType, follower: Follower, copies: HostCopies, reads: Reads
+        self,
+        torch: ModuleType,
+        core: ctypes.CDLL,
+        follower: Follower,
+        copies: HostCopies,
+        reads: Reads,
     ) -> None:
-        self._torch, self._follower, self._copies, self._reads = torch, follower, copies, reads
+        self._torch, self._core = torch, core
+        self._follower, self._copies, self._reads = follower, copies, reads
+        self._generator = torch.Generator(device="cpu")
 
     def follow(self) -> None:
         """Have the follower ask for them."""
@@ -40,6 +53,8 @@ class Guesses:
         special("_coalesce", self._distinct)
         special("embedding_sparse_backward", self._without_padding)
         special("linalg_matrix_exp", self._in_one_group)
+        special("bernoulli_ normal_ random_ uniform_", self._drawn_in_place)
+        special("multinomial randperm", self._drawn_anew)
 
     def _selected(self, operator: Operator, values: list[Any]) -> Finish | None:
         if finish := self._follower.computed(operator, values):
@@ -118,3 +133,46 @@ class Guesses:
             return None
         end = self._reads.answer_until([1, matrices.shape[:-2].numel()])  # groups, matrices in it
         return lambda _results: end()
+
+    def _drawn_in_place(self, operator: Operator, values: list[Any]) -> Finish | None:
+        tensor, *others = values
+        # `rand` consists of `empty` and `uniform_`.
+        within_another = operator.name == "uniform_" and self._core.null_depth() > 1
+        if not self._copies.may_have(tensor, MOST if within_another else MOST_REAL):
+            return None
+        if not tensor.is_cuda or not self._follower.is_known(others):
+            return None
+
+        def finish(_results: list[Any]) -> None:
+            host = self._torch.empty(tensor.shape, dtype=tensor.dtype, device="cpu")
+            given = [host, *self._follower.on_host(others)]
+            self._copies.keep(tensor, self._drawn(operator, given, tensor))
+
+        return finish
+
+    def _drawn_anew(self, operator: Operator, values: list[Any]) -> Finish | None:
+        if any(operator.out) or not self._follower.is_known(values):
+            return None
+
+        def finish(results: list[Any]) -> None:
+            (result,) = results
+            if self._copies.may_have(result):
+                given = self._follower.on_host(values)
+                self._copies.keep(result, self._drawn(operator, given, result))
+
+        return finish
+
+    def _drawn(self, operator: Operator, arguments: list[Any], there: Any) -> Any:
+        """What an operator draws on the host, with these arguments, for a tensor on the GPU."""
+        given = [value for value in arguments if isinstance(value, self._torch.Generator)]
+        used = given[0] if given else self._torch.cuda.default_generators[there.device.index]
+        state = bytes(used.get_state().tolist())
+        seed = hashlib.blake2b(state, digest_size=8).digest()
+        self._generator.manual_seed(int.from_bytes(seed, "little"))
+        names = [argument.name for argument in operator.function._schema.arguments]
+        if "generator" in names:
+            arguments[names.index("generator")] = self._generator
+            return operator.call(arguments)
+        packet = getattr(self._torch.ops.aten, operator.name)  # another overload has a generator
+        named = dict(zip(names, arguments, strict=True)) | {"generator": self._generator}
+        return packet(named.pop(names[0]), **named)

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any
 
-from . import library_values, pytorch_values
+from . import known_values
 
 _ON_READ = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)
 _SHAPES = re.compile(
@@ -113,9 +113,9 @@ class Reads:
         caller, prints = sys._getframe().f_back, False
         for within in _internal(caller):
             prints = prints or within.f_globals.get("__name__") == _PRINTS
-            if (bits := pytorch_values.in_function(within, size)) is not None:
+            if (bits := known_values.in_function(within, size)) is not None:
                 return bits
-        if (bits := pytorch_values.in_operators(operators, size)) is not None:
+        if (bits := known_values.in_operators(operators, size)) is not None:
             return bits
         if numbers := getattr(self._last, "numbers", None):
             return self._given(numbers.pop(0) if len(numbers) > 1 else numbers[0])
@@ -125,7 +125,7 @@ class Reads:
         if assumed is not None and value is None:
             return assumed
         frame = outside(caller) if value is None else None
-        if frame and (number := library_values.known(frame)) is not None:
+        if frame and (number := known_values.in_library(frame)) is not None:
             return self._given(number)
         place = site.partition(" ")[0]
         if not site:  # a thread of PyTorch's, such as that of the backward pass

@@ -12,6 +12,10 @@
 
 // A function to which the stand-in libraries jump. Its name is "null_" and the name in CUDA.
 #define NULL_GPU_API extern "C" __attribute__((visibility("default")))
+// Another name in CUDA of a function in the same file, which has more arguments or the same ones.
+#define NULL_GPU_ALIAS(name, function)             \
+  extern "C" __attribute__((visibility("default"), \
+                            alias("null_" #function))) decltype(null_##function) null_##name
 
 namespace allocbench::null_gpu {
 

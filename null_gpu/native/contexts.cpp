@@ -1,10 +1,11 @@
-// native/contexts.cpp: the driver of this process, and the primary contexts of its devices.
+// native/contexts.cpp: the driver of this process, its devices, and their primary contexts.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/contexts.hpp"
 
 #include <unistd.h>
 
 #include <cstdlib>
+#include <vector>
 
 #include "null_gpu/native/machine.hpp"
 #include "null_gpu/native/streams.hpp"
@@ -49,14 +50,109 @@ Status entered_runtime(char const* function) {
   return entered(function);
 }
 
-Status entered_driver(char const* function) {
-  if (Status const status = entered(function)) return status;
-  return Contexts::get().check();
-}
+Status entered_driver(char const* function) { return entered(function) ?: Contexts::get().check(); }
 
 Status entered_context(char const* function) {
-  if (Status const status = entered_driver(function)) return status;
-  return has_context() ? kSuccess : kInvalidContext;
+  return entered_driver(function) ?: (has_context() ? kSuccess : kInvalidContext);
 }
 
 }  // namespace allocbench::null_gpu
+
+using namespace allocbench::null_gpu;
+
+namespace {
+
+struct ContextsBelow : std::vector<Handle> {};  // the current one, on the stack
+
+Handle context_of(int device) { return reinterpret_cast<Handle>(kFirstContext + device); }
+int device_of_context(Handle context) {
+  return static_cast<int>(reinterpret_cast<Address>(context) - kFirstContext);
+}
+
+Handle current_context() { return has_context() ? context_of(current_device()) : nullptr; }
+
+bool exists(Handle context) {
+  int const device = device_of_context(context);
+  return Machine::get().has(device) && Contexts::get().active(device);
+}
+
+void make_current(Handle context) {
+  if (context == nullptr)
+    leave_context();
+  else
+    set_current_device(device_of_context(context));
+}
+
+}  // namespace
+
+NULL_GPU_API int null_cuInit(unsigned) {
+  Contexts::get().initialize();
+  if (Status const status = entered_driver("cuInit")) return status;
+  return Machine::get().count() > 0 ? kSuccess : kNoGpu;
+}
+
+NULL_GPU_API int null_cuDevicePrimaryCtxGetState(int device, unsigned* flags, int* active) {
+  if (Status const status = entered_driver("cuDevicePrimaryCtxGetState")) return status;
+  if (!Machine::get().has(device)) return kInvalidDevice;
+  *flags = 0;
+  *active = Contexts::get().active(device);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuDevicePrimaryCtxRetain(Handle* context, int device) {
+  if (Status const status = entered_driver("cuDevicePrimaryCtxRetain")) return status;
+  if (!Machine::get().has(device)) return kInvalidDevice;
+  Contexts::get().retain(device);
+  *context = context_of(device);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuDevicePrimaryCtxRelease_v2(int device) {
+  if (Status const status = entered_driver("cuDevicePrimaryCtxRelease_v2")) return status;
+  return Machine::get().has(device) ? Contexts::get().release(device) : kInvalidDevice;
+}
+
+NULL_GPU_API int null_cuCtxGetCurrent(Handle* context) {
+  if (Status const status = entered_driver("cuCtxGetCurrent")) return status;
+  *context = current_context();
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuCtxSetCurrent(Handle context) {
+  if (Status const status = entered_driver("cuCtxSetCurrent")) return status;
+  if (context != nullptr && !exists(context)) return kInvalidContext;
+  make_current(context);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuCtxPushCurrent_v2(Handle context) {
+  if (Status const status = entered_driver("cuCtxPushCurrent_v2")) return status;
+  if (!exists(context)) return kInvalidContext;
+  ThreadObject<ContextsBelow>::get().push_back(current_context());
+  make_current(context);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuCtxPopCurrent_v2(Handle* context) {
+  if (Status const status = entered_context("cuCtxPopCurrent_v2")) return status;
+  if (context != nullptr) *context = current_context();
+  auto& pushed = ThreadObject<ContextsBelow>::get();
+  make_current(pushed.empty() ? nullptr : pushed.back());
+  if (!pushed.empty()) pushed.pop_back();
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuCtxGetDevice(int* device) {
+  if (Status const status = entered_context("cuCtxGetDevice")) return status;
+  *device = current_device();
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuCtxSetLimit(int, Size) { return kSuccess; }
+
+NULL_GPU_API int null_cuCtxGetLimit(Size* size, int) {
+  *size = 0;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuGetExportTable(void const**, void const*) { return kNotFound; }

@@ -49,7 +49,9 @@ class Contexts {
 };
 
 // Each counts a call of a function, and returns the error that it must return: because it fails on
-// purpose, because this process cannot use the driver, or because the thread has no context.
+// purpose, because this process cannot use the driver, or because the thread has no context. In
+// `entered_driver(name) ?: call()`, GNU's short form of a condition, the call follows if there is
+// no error.
 Status entered_runtime(char const* function);  // the runtime cannot fail for the last two reasons
 Status entered_driver(char const* function);   // needs no context
 Status entered_context(char const* function);

@@ -10,7 +10,6 @@
 #include <sstream>
 #include <utility>
 
-#include "null_gpu/native/calls.hpp"
 #include "null_gpu/native/contexts.hpp"
 #include "null_gpu/native/control.hpp"
 #include "null_gpu/native/libraries/workspaces.hpp"
@@ -23,11 +22,6 @@ thread_local int device_of_thread = 0;
 thread_local std::optional<bool> in_context;  // empty: this thread has not chosen one
 thread_local Status error_of_thread = kSuccess;
 
-Calls& calls() {
-  static auto* instance = new Calls;
-  return *instance;
-}
-
 template <class Number>
 std::function<void(Settings&, std::string const&)> number(Number Settings::* member) {
   return [member](Settings& settings, std::string const& text) {
@@ -39,7 +33,7 @@ std::map<std::string, std::function<void(Settings&, std::string const&)>> const&
   static std::map<std::string, std::function<void(Settings&, std::string const&)>> const by_name{
       {"name", [](Settings& settings, std::string const& text) { settings.name = text; }},
       {"usage", [](Settings& settings, std::string const& text) { settings.usage = text; }},
-      {"fail", [](Settings&, std::string const& text) { calls().fail(text); }},
+      {"fail", [](Settings&, std::string const& text) { fail_calls(text); }},
       {"report", [](Settings&, std::string const& text) { report_at_exit(text); }},
       {"compute_capability", number(&Settings::compute_capability)},
       {"multiprocessors", number(&Settings::multiprocessors)},
@@ -190,7 +184,7 @@ DeviceMemory& current_memory() { return Machine::get().memory(current_device());
 
 Status entered(char const* function) {
   configured();  // says which calls fail
-  return calls().entered(function);
+  return counted(function);
 }
 Status failed(Status status) {
   if (status != kSuccess) error_of_thread = status;
@@ -206,23 +200,6 @@ Status last_error() { return error_of_thread; }
 NULL_GPU_API int null_configure(char const* text) {
   using namespace allocbench::null_gpu;
   return configure(configured(), text);
-}
-
-// How often this process has called a function that can fail on purpose.
-NULL_GPU_API std::uint64_t null_calls(char const* function) {
-  return allocbench::null_gpu::calls().count(function);
-}
-
-// From now on, calls of functions fail as the text says (see calls.hpp); none if it is empty.
-NULL_GPU_API void null_fail(char const* text) {
-  allocbench::null_gpu::calls().fail_none();
-  allocbench::null_gpu::calls().fail(text);
-}
-
-// From now on, each call of a function that can fail on purpose takes this long, and no call of the
-// others.
-NULL_GPU_API void null_slow(char const* function, double seconds) {
-  allocbench::null_gpu::calls().slow(function, seconds);
 }
 
 // Writes six numbers about device 0: its capacity, the bytes in use and their peak, the requests

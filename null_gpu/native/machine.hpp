@@ -83,9 +83,41 @@ void set_current_device(int device);
 // Whether this thread has a current context: see contexts.hpp.
 bool has_context();
 void leave_context();
+// An object for each thread. Functions that run at exit call the driver after the objects of the
+// main thread are destroyed: an object that is needed then is made again, and never destroyed.
+template <class Value>
+class ThreadObject {
+ public:
+  static Value& get() {
+    if (value_ == nullptr) {
+      value_ = new Value;
+      static_cast<void>(&deleter_);  // constructs it, so that it is destroyed with the thread
+    }
+    return *value_;
+  }
+
+ private:
+  struct Deleter {
+    Deleter() = default;
+    ~Deleter() {
+      delete value_;
+      value_ = nullptr;
+    }
+  };
+  static inline thread_local Value* value_ = nullptr;
+  static inline thread_local Deleter deleter_;
+};
+
 // The device that was current when a handle was made; of a default stream, the current one.
 int device_of(Handle handle);
 DeviceMemory& current_memory();
+
+// The value of a cudaDeviceAttr, whose number equals its CUdevice_attribute; 0 if it is unknown.
+int attribute(int number, int device);
+// A unique id of 16 bytes for each card, and a PCI bus id such as "0000:01:00.0".
+void write_uuid(void* out, int device);
+void write_bus_id(char* out, int size, int device);
+
 // Counts a call of a function that can fail on purpose; returns the error that it must return.
 Status entered(char const* function);
 // Returns its argument, and keeps it for cudaGetLastError if it is an error.

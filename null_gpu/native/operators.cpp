@@ -1,7 +1,5 @@
 // native/operators.cpp: the operators that PyTorch's dispatcher calls.
 // SPDX-License-Identifier: Apache-2.0
-#include "null_gpu/native/operators.hpp"
-
 #include <algorithm>
 #include <array>
 #include <cstring>

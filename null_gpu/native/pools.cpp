@@ -1,4 +1,5 @@
-// native/pools.cpp: the memory pools behind cudaMallocAsync, by their handles.
+// native/pools.cpp: the memory pools behind cudaMallocAsync, by their handles, and CUDA's calls for
+// them.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/pools.hpp"
 
@@ -6,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "null_gpu/native/contexts.hpp"
 #include "null_gpu/native/machine.hpp"
 #include "null_gpu/native/streams.hpp"
 
@@ -150,8 +152,11 @@ Status PoolTable::attribute(Handle handle, int attribute, std::uint64_t* value) 
   }
 }
 
-Status PoolTable::set_attribute(Handle handle, int attribute, std::uint64_t value) {
+Status PoolTable::set_attribute(Handle handle, int attribute, void const* given) {
   std::lock_guard const lock(mutex_);
+  std::uint64_t const value = attribute >= kReleaseThreshold
+                                  ? *static_cast<std::uint64_t const*>(given)
+                                  : static_cast<std::uint64_t>(*static_cast<int const*>(given));
   Entry* const entry = find(handle);
   if (entry == nullptr) return kInvalidValue;
   switch (attribute) {
@@ -298,3 +303,134 @@ Status allocate_memory(int device, Size size, Address* address) {
 }
 
 }  // namespace allocbench::null_gpu
+
+using namespace allocbench::null_gpu;
+
+namespace {
+
+Status allocate_async(Handle pool, Size size, Handle stream, Address* address) {
+  *address = 0;
+  return PoolTable::get().allocate(pool, size, stream, address);
+}
+
+}  // namespace
+
+// -- the runtime
+
+NULL_GPU_API int null_cudaMallocFromPoolAsync(Address* address, Size size, Handle pool,
+                                              Handle stream) {
+  Status const status = entered_runtime("cudaMallocFromPoolAsync");
+  return failed(status ?: allocate_async(pool, size, stream, address));
+}
+
+NULL_GPU_API int null_cudaMallocAsync(Address* address, Size size, Handle stream) {
+  if (Status const status = entered_runtime("cudaMallocAsync")) return failed(status);
+  Handle const pool = PoolTable::get().default_of(current_device());
+  return failed(allocate_async(pool, size, stream, address));
+}
+
+NULL_GPU_API int null_cudaFreeAsync(Address address, Handle stream) {
+  if (Status const status = entered_runtime("cudaFreeAsync")) return failed(status);
+  return address == 0 ? kSuccess : failed(PoolTable::get().release(address, stream));
+}
+
+NULL_GPU_API int null_cudaDeviceGetDefaultMemPool(Handle* pool, int device) {
+  if (!Machine::get().has(device)) return failed(kInvalidDevice);
+  *pool = PoolTable::get().default_of(device);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemPoolCreate(Handle* pool, PoolProperties const* properties) {
+  if (Status const status = entered_runtime("cudaMemPoolCreate")) return failed(status);
+  *pool = PoolTable::get().create(properties->location.id, properties->most);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemPoolDestroy(Handle pool) {
+  return failed(PoolTable::get().destroy(pool));
+}
+
+NULL_GPU_API int null_cudaMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
+  return failed(PoolTable::get().attribute(pool, attribute, value));
+}
+
+NULL_GPU_API int null_cudaMemPoolSetAttribute(Handle pool, int attribute, void const* value) {
+  return failed(PoolTable::get().set_attribute(pool, attribute, value));
+}
+
+NULL_GPU_API int null_cudaMemPoolTrimTo(Handle pool, Size keep) {
+  return failed(PoolTable::get().trim(pool, keep));
+}
+
+NULL_GPU_API int null_cudaMemPoolSetAccess(Handle pool, AccessDescription const* access,
+                                           Size count) {
+  return failed(PoolTable::get().set_access(pool, access, count));
+}
+
+// -- the driver
+
+NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* properties) {
+  if (Status const status = entered_context("cuMemPoolCreate")) return status;
+  bool const known = properties->type == kPinned && properties->location.type == kOnDevice &&
+                     Machine::get().has(properties->location.id);
+  if (!known) return kInvalidValue;
+  *pool = PoolTable::get().create(properties->location.id, properties->most);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuMemPoolSetAccess(Handle pool, AccessDescription const* access,
+                                         std::size_t count) {
+  Status const status = entered_context("cuMemPoolSetAccess");
+  return status ?: PoolTable::get().set_access(pool, access, count);
+}
+
+NULL_GPU_API int null_cuMemPoolGetAccess(int* flags, Handle pool, Location const* location) {
+  bool allowed = false;
+  Status const status = PoolTable::get().allowed(pool, location->id, &allowed);
+  *flags = allowed ? kReadAndWrite : kNoAccess;
+  return status;
+}
+
+NULL_GPU_API int null_cuMemPoolDestroy(Handle pool) {
+  return entered_context("cuMemPoolDestroy") ?: PoolTable::get().destroy(pool);
+}
+
+NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
+  *pool = PoolTable::get().default_of(device);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuMemPoolSetAttribute(Handle pool, int attribute, void const* value) {
+  Status const status = entered_context("cuMemPoolSetAttribute");
+  return status ?: PoolTable::get().set_attribute(pool, attribute, value);
+}
+
+NULL_GPU_API int null_cuMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
+  Status const status = entered_context("cuMemPoolGetAttribute");
+  return status ?: PoolTable::get().attribute(pool, attribute, value);
+}
+
+NULL_GPU_API int null_cuMemPoolTrimTo(Handle pool, Size keep) {
+  return entered_context("cuMemPoolTrimTo") ?: PoolTable::get().trim(pool, keep);
+}
+
+NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool,
+                                              Handle stream) {
+  Status const status = entered_context("cuMemAllocFromPoolAsync");
+  return status ?: PoolTable::get().allocate(pool, size, stream, address);
+}
+
+NULL_GPU_API int null_cuMemAllocAsync(Address* address, Size size, Handle stream) {
+  if (Status const status = entered_context("cuMemAllocAsync")) return status;
+  Handle const pool = PoolTable::get().default_of(current_device());
+  return PoolTable::get().allocate(pool, size, stream, address);
+}
+
+NULL_GPU_API int null_cuMemFreeAsync(Address address, Handle stream) {
+  if (Status const status = entered_context("cuMemFreeAsync")) return status;
+  if (address == 0) return kSuccess;
+  auto& machine = Machine::get();
+  int const device = machine.device_of(reinterpret_cast<void*>(address));
+  bool const segment = device >= 0 && machine.memory(device).release(address) == kSuccess;
+  return segment ? kSuccess : PoolTable::get().release(address, stream);
+}

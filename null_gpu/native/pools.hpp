@@ -13,8 +13,8 @@
 
 #include "gpu/driver_pool.hpp"
 #include "null_gpu/native/api.hpp"
-#include "null_gpu/native/held_streams.hpp"
 #include "null_gpu/native/memory.hpp"
+#include "null_gpu/native/streams.hpp"
 
 namespace allocbench::null_gpu {
 
@@ -40,7 +40,7 @@ class PoolTable {
   // Gives the card all free memory of the pools of a device; false if there was none.
   bool give_all(int device);
   Status attribute(Handle pool, int attribute, std::uint64_t* value);
-  Status set_attribute(Handle pool, int attribute, std::uint64_t value);
+  Status set_attribute(Handle pool, int attribute, void const* value);  // an int or 64 bits
   // The devices that may access the memory of a pool; its own always may.
   Status set_access(Handle pool, AccessDescription const* access, std::size_t count);
   Status allowed(Handle pool, int device, bool* allowed);

@@ -9,16 +9,62 @@
 
 #include <array>
 #include <atomic>
+#include <compare>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "null_gpu/native/api.hpp"
-#include "null_gpu/native/held_streams.hpp"
 #include "null_gpu/native/memory.hpp"
 
 namespace allocbench::null_gpu {
+
+// Streams whose work does not end. What is queued on a stream after a test holds it ends when the
+// test releases it, or when something waits for it. Waits of one stream for another's event are not
+// modelled. Not thread-safe, except for any().
+class HeldStreams {
+ public:
+  // A handle alone is not enough: all devices have the same default streams, and all threads the
+  // same handle of their own default stream.
+  struct Queue {
+    int device;
+    Handle handle;                   // null for the default stream of the device
+    std::uint64_t thread;            // 0 unless this is the default stream of a thread
+    bool waits_for_default = false;  // and the default stream of the device waits for it
+    auto operator<=>(Queue const&) const = default;
+  };
+  // The work of streams up to some point.
+  using Work = std::vector<std::pair<Queue, std::uint64_t>>;
+
+  // The queue that a handle denotes on this thread. `blocking`: it waits for the default stream.
+  static Queue queue_of(int device, Handle stream, bool blocking);
+
+  bool any() const { return held_ != 0; }
+  void hold(Queue const& queue);
+  void release(Queue const& queue);
+  // Puts work on a stream; returns it with all work that must end before it, without what has
+  // ended.
+  Work put(Queue const& queue);
+  bool ended(Work const& work) const;
+  void end(Work const& work);
+  // Ends all work of a device, or of one queue.
+  void end_all(int device);
+  void end_all(Queue const& queue);
+  bool busy(Queue const& queue) const;
+
+ private:
+  struct State {
+    bool held = false;
+    std::uint64_t queued = 0, ended = 0;  // work that was put since it was first held
+  };
+
+  std::atomic<int> held_ = 0;
+  std::map<Queue, State> queues_;  // that were held at any time
+};
 
 enum CaptureMode : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 enum CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };

@@ -10,12 +10,58 @@
 
 #include <atomic>
 #include <cstdint>
+#include <map>
 #include <mutex>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "null_gpu/native/api.hpp"
-#include "null_gpu/native/known_bytes.hpp"
 
 namespace allocbench::null_gpu {
+
+// A range that is set to one value takes no memory for its bytes.
+class KnownBytes {
+ public:
+  bool empty() const { return ranges_.empty(); }
+  void clear();
+  void forget(Address begin, Size size);
+  void write(Address to, char const* bytes, Size size);
+  void fill(Address to, char value, Size size);
+  // Whether any byte of the range is known.
+  bool overlaps(Address begin, Size size) const;
+  // Forgets what was written to the range before `last_write` had this value.
+  void forget_before(Address begin, Size size, std::uint64_t write);
+  // Forgets the range that has this address, and those that follow it without a gap.
+  void forget_run(Address address);
+  // The number of writes so far.
+  static std::uint64_t last_write();
+  // Copies the known bytes of the range to `to`, of those that were written after this number of
+  // writes; returns how many there were.
+  Size read(Address from, char* to, Size size, std::uint64_t after = 0) const;
+  // Writes these parts of a range elsewhere, and forgets the others there.
+  void copy(Address to, Address from, Size size, std::uint64_t after = 0);
+  // Forgets the ranges that were written first, until the others take at most so much memory.
+  void limit(Size most);
+
+ private:
+  struct Range {
+    Size size;
+    std::string bytes;  // empty: all `size` bytes are `fill`
+    char fill;
+    std::uint64_t written;
+  };
+  using Ranges = std::map<Address, Range>;
+
+  static Range part(Range const& range, Address offset, Size size);
+  Ranges::const_iterator first_at(Address begin) const;
+  void put(Address to, Range range);
+  void erase(Ranges::const_iterator entry);
+
+  Ranges ranges_;
+  std::set<std::pair<std::uint64_t, Address>> order_;  // of the ranges that have bytes
+  Size stored_ = 0;
+};
 
 inline constexpr Size kMostKept = Size{64} << 10;
 inline constexpr Size kMostFollowed = Size{512} << 20;
@@ -69,5 +115,20 @@ class Values {
   std::atomic<std::uint64_t> unknown_reads_ = 0;
   std::atomic<OnRead> on_read_ = nullptr;
 };
+
+// PyTorch tells an observer of each operator that its dispatcher calls, as it tells its profiler:
+// the operator's schema and arguments before the call, and its results afterwards. So the null GPU
+// knows which memory an operator writes, and the hook can compute small results on the host.
+// Programs see nothing of it. The observer (`operators.cpp`) needs no header of PyTorch: the hook
+// finds out where the parts of PyTorch's objects are (`inside/dispatcher.py`).
+
+// A kernel was launched, on this thread. It may have written to what the operator that launches it
+// allocated, or to its arguments that it changes.
+void kernel_in_operator();
+// Whether this thread runs an operator, whose schema says what it writes.
+bool in_operator();
+// An operator that reads memory other than that of its arguments reads what it allocated itself.
+// Returns a number of writes: memory at this address is known only if it was written later.
+std::uint64_t known_after(Address address);
 
 }  // namespace allocbench::null_gpu

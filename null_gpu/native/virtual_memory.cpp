@@ -4,7 +4,15 @@
 
 #include <iterator>
 
+#include "null_gpu/native/machine.hpp"
+
 namespace allocbench::null_gpu {
+
+VirtualMemory& virtual_memory() {
+  static auto* instance =
+      new VirtualMemory([](int device, Size size) { Machine::get().memory(device).give(size); });
+  return *instance;
+}
 
 void VirtualMemory::reserved(Address begin, Size size) {
   std::lock_guard const lock(mutex_);

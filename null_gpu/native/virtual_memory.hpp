@@ -74,4 +74,6 @@ class VirtualMemory {
   std::map<Address, Mapping> mappings_;
 };
 
+VirtualMemory& virtual_memory();  // of this process
+
 }  // namespace allocbench::null_gpu

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from allocbench.null_gpu import elf, imports, symbols
+from allocbench.null_gpu import elf, stubs
 from allocbench.null_gpu.launch import core
 from allocbench.null_gpu.stubs import CORE_SONAME, libraries_for
 from tests.null_gpu.core import seen
@@ -92,7 +92,7 @@ def test_the_hash_is_that_of_the_abi() -> None:
 
 
 def test_every_library_has_the_functions_that_torch_needs_and_the_core_offers() -> None:
-    wanted = imports.Imports(
+    wanted = elf.Imports(
         needed={
             "libcudart.so.13",
             "libcublas.so.13",
@@ -150,11 +150,11 @@ def test_every_library_has_the_functions_that_torch_needs_and_the_core_offers() 
     ],
 )
 def test_an_unknown_function_returns_an_error(function: str, library: str, target: str) -> None:
-    assert symbols.jump(function, library, set()).target == target
+    assert stubs.jump(function, library, set()).target == target
 
 
 def test_the_core_exports_only_its_own_functions() -> None:
-    assert {name for name in imports.exported(core()) if not name.startswith("null_")} == set()
+    assert {name for name in elf.exported(core()) if not name.startswith("null_")} == set()
 
 
 def test_batched_functions_of_cublas_say_on_the_host_that_their_arguments_are_valid() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.null_gpu import device, elf, imports, launch, symbols
+from allocbench.null_gpu import device, elf, launch, stubs
 from allocbench.null_gpu.stubs import CORE_SONAME, libraries_for
 from tests.null_gpu import PROGRAMS, VERSIONS, python
 
@@ -28,15 +28,15 @@ def torch_of(version: str) -> Path:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_library_and_function_that_torch_needs_has_a_home(version: str) -> None:
-    wanted = imports.read(torch_of(version) / "lib")
-    others = {name.partition(".so")[0] for name in wanted.needed if not symbols.is_stubbed(name)}
+    wanted = elf.read(torch_of(version) / "lib")
+    others = {name.partition(".so")[0] for name in wanted.needed if not stubs.is_stubbed(name)}
     assert others <= SYSTEM
-    made = libraries_for(wanted, imports.exported(launch.core()))
+    made = libraries_for(wanted, elf.exported(launch.core()))
     homes = {name for functions in made.values() for name in functions}
     nvidias = {
         name
         for name, (library, _) in wanted.symbols.items()
-        if symbols.is_stubbed(library) or (not library and symbols.family(name))
+        if stubs.is_stubbed(library) or (not library and stubs.family(name))
     }
     assert len(nvidias) > 600
     assert nvidias <= homes
@@ -60,8 +60,8 @@ def test_nvidias_packages_are_not_loaded(version: str, tmp_path: Path) -> None:
     # What stands for NVIDIA's libraries here needs that of the null GPU, which others do not find.
     for folder in FOLDERS:
         (site / "nvidia" / folder / "lib").mkdir(parents=True)
-        for soname in imports.read(original / "lib").needed:
-            if symbols.is_stubbed(soname):
+        for soname in elf.read(original / "lib").needed:
+            if stubs.is_stubbed(soname):
                 data = elf.shared_library(
                     soname, CORE_SONAME, {"f": ("", elf.Jump("null_harmless"))}
                 )

@@ -12,9 +12,8 @@ from typing import Any
 import pytest
 
 from allocbench.allocators import SpecError
-from allocbench.null_gpu.device import read
+from allocbench.null_gpu.device import read, workspace_rules
 from allocbench.null_gpu.launch import Summary, core, notes
-from allocbench.null_gpu.workspaces import rules
 from allocbench.workloads import read as read_trace
 from allocbench.workloads.modelled_workspaces import modelled
 from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python
@@ -60,8 +59,8 @@ seen["unknown"] = sum(unknown)
 def test_the_table_has_the_rules_of_the_library_and_a_source_for_each() -> None:
     library = ctypes.CDLL(str(core()))
     library.null_workspace_rules.restype = ctypes.c_char_p
-    assert library.null_workspace_rules().decode().split() == list(rules())
-    for rule in rules().values():
+    assert library.null_workspace_rules().decode().split() == list(workspace_rules())
+    for rule in workspace_rules().values():
         assert rule.source
         assert rule.default.isdecimal() or rule.default in rule.assumptions
         assert rule.default != "0" or rule.source.startswith("Unknown: ")
@@ -80,7 +79,7 @@ def test_a_fourier_transform_asks_for_the_least_that_is_documented() -> None:
 def test_a_fourier_transform_asks_for_what_was_measured_on_an_h100() -> None:
     expected = [0, 524_288, 1_048_576, 262_152, 0, 4_194_312]
     assert seen(MEASURED, fft_workspace="shared")["found"] == expected
-    assert rules()["fft_workspace"].default == "shared"
+    assert workspace_rules()["fft_workspace"].default == "shared"
 
 
 def test_dropout_has_a_generator_for_each_thread_as_on_an_h100() -> None:
@@ -92,7 +91,7 @@ seen["bytes"] = out.value
     found = seen(program, dropout_states="generators", multiprocessors=132)
     assert found == {"bytes": 6_488_064}
     assert seen(program, dropout_states=0) == {"bytes": 0}
-    assert rules()["dropout_states"].default == "generators"
+    assert workspace_rules()["dropout_states"].default == "generators"
 
 
 def test_attention_asks_for_what_was_measured_on_an_h100(tmp_path: Path) -> None:

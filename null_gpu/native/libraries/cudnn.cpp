@@ -10,10 +10,10 @@
 
 namespace allocbench::null_gpu::cudnn {
 
-Tensor contiguous(int type, int rank, int const* sizes) {
-  Tensor tensor{type, 0, {sizes, sizes + std::clamp(rank, 0, kMostDimensions)}, {}};
+Shape contiguous(int type, int rank, int const* sizes) {
+  Shape tensor{type, {sizes, sizes + std::clamp(rank, 0, kMostDimensions)}, {}};
   tensor.strides.resize(tensor.sizes.size());
-  int stride = 1;
+  std::int64_t stride = 1;
   for (Size axis = tensor.sizes.size(); axis-- > 0;) {
     tensor.strides[axis] = stride;
     stride *= tensor.sizes[axis];
@@ -26,15 +26,15 @@ Tensors& Tensors::get() {
   return *instance;
 }
 
-void Tensors::set(Handle descriptor, Tensor tensor) {
+void Tensors::set(Handle descriptor, Shape tensor) {
   std::lock_guard const lock(mutex_);
   tensors_[descriptor] = std::move(tensor);
 }
 
-Tensor Tensors::of(Handle descriptor) {
+Shape Tensors::of(Handle descriptor) {
   std::lock_guard const lock(mutex_);
   auto const entry = tensors_.find(descriptor);
-  return entry == tensors_.end() ? Tensor{} : entry->second;
+  return entry == tensors_.end() ? Shape{} : entry->second;
 }
 
 void Tensors::destroy(Handle descriptor) {
@@ -43,11 +43,6 @@ void Tensors::destroy(Handle descriptor) {
 }
 
 namespace {
-
-int make(Handle* handle) {
-  *handle = Machine::get().new_handle();
-  return kSuccess;
-}
 
 // Bytes of the generators of random numbers (curandStateXORWOW_t) that dropout uses.
 Size states_of_generators() {
@@ -84,37 +79,36 @@ NULL_GPU_API void null_cudnnGetLastErrorString(char* text, Size size) {
   if (size != 0) *text = '\0';
 }
 
-NULL_GPU_API int null_cudnnCreate(Handle* handle) { return make(handle); }
+NULL_GPU_API int null_cudnnCreate(Handle* handle) {
+  *handle = Machine::get().new_handle();
+  return kSuccess;
+}
 
 NULL_GPU_API int null_cudnnGetStream(Handle, Handle* stream) {
   *stream = nullptr;
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudnnCreateActivationDescriptor(Handle* out) { return make(out); }
-NULL_GPU_API int null_cudnnCreateCTCLossDescriptor(Handle* out) { return make(out); }
-NULL_GPU_API int null_cudnnCreateConvolutionDescriptor(Handle* out) { return make(out); }
-NULL_GPU_API int null_cudnnCreateDropoutDescriptor(Handle* out) { return make(out); }
-NULL_GPU_API int null_cudnnCreateFilterDescriptor(Handle* out) { return make(out); }
-NULL_GPU_API int null_cudnnCreatePoolingDescriptor(Handle* out) { return make(out); }
-NULL_GPU_API int null_cudnnCreateRNNDataDescriptor(Handle* out) { return make(out); }
-NULL_GPU_API int null_cudnnCreateRNNDescriptor(Handle* out) { return make(out); }
-NULL_GPU_API int null_cudnnCreateSpatialTransformerDescriptor(Handle* out) { return make(out); }
-NULL_GPU_API int null_cudnnCreateTensorDescriptor(Handle* out) { return make(out); }
+NULL_GPU_ALIAS(cudnnCreateActivationDescriptor, cudnnCreate);
+NULL_GPU_ALIAS(cudnnCreateCTCLossDescriptor, cudnnCreate);
+NULL_GPU_ALIAS(cudnnCreateConvolutionDescriptor, cudnnCreate);
+NULL_GPU_ALIAS(cudnnCreateDropoutDescriptor, cudnnCreate);
+NULL_GPU_ALIAS(cudnnCreateFilterDescriptor, cudnnCreate);
+NULL_GPU_ALIAS(cudnnCreatePoolingDescriptor, cudnnCreate);
+NULL_GPU_ALIAS(cudnnCreateRNNDataDescriptor, cudnnCreate);
+NULL_GPU_ALIAS(cudnnCreateRNNDescriptor, cudnnCreate);
+NULL_GPU_ALIAS(cudnnCreateSpatialTransformerDescriptor, cudnnCreate);
+NULL_GPU_ALIAS(cudnnCreateTensorDescriptor, cudnnCreate);
 
 NULL_GPU_API int null_cudnnDestroyTensorDescriptor(Handle descriptor) {
   Tensors::get().destroy(descriptor);
   return kSuccess;
 }
-
-NULL_GPU_API int null_cudnnDestroyFilterDescriptor(Handle descriptor) {
-  Tensors::get().destroy(descriptor);
-  return kSuccess;
-}
+NULL_GPU_ALIAS(cudnnDestroyFilterDescriptor, cudnnDestroyTensorDescriptor);
 
 NULL_GPU_API int null_cudnnSetTensorNdDescriptor(Handle descriptor, int type, int rank,
                                                  int const* sizes, int const* strides) {
-  Tensor tensor = contiguous(type, rank, sizes);
+  Shape tensor = contiguous(type, rank, sizes);
   tensor.strides.assign(strides, strides + tensor.sizes.size());
   Tensors::get().set(descriptor, std::move(tensor));
   return kSuccess;
@@ -122,7 +116,7 @@ NULL_GPU_API int null_cudnnSetTensorNdDescriptor(Handle descriptor, int type, in
 
 NULL_GPU_API int null_cudnnGetTensorNdDescriptor(Handle descriptor, int wanted, int* type,
                                                  int* rank, int* sizes, int* strides) {
-  Tensor const tensor = Tensors::get().of(descriptor);
+  Shape const tensor = Tensors::get().of(descriptor);
   *type = tensor.type;
   *rank = static_cast<int>(tensor.sizes.size());
   std::copy_n(tensor.sizes.begin(), std::min(wanted, *rank), sizes);
@@ -132,7 +126,7 @@ NULL_GPU_API int null_cudnnGetTensorNdDescriptor(Handle descriptor, int wanted, 
 
 NULL_GPU_API int null_cudnnSetFilterNdDescriptor(Handle descriptor, int type, int format, int rank,
                                                  int const* sizes) {
-  Tensor filter = contiguous(type, rank, sizes);
+  Shape filter = contiguous(type, rank, sizes);
   filter.format = format;
   Tensors::get().set(descriptor, std::move(filter));
   return kSuccess;
@@ -140,7 +134,7 @@ NULL_GPU_API int null_cudnnSetFilterNdDescriptor(Handle descriptor, int type, in
 
 NULL_GPU_API int null_cudnnGetFilterNdDescriptor(Handle descriptor, int wanted, int* type,
                                                  int* format, int* rank, int* sizes) {
-  Tensor const filter = Tensors::get().of(descriptor);
+  Shape const filter = Tensors::get().of(descriptor);
   *type = filter.type;
   *format = filter.format;
   *rank = static_cast<int>(filter.sizes.size());
@@ -155,34 +149,13 @@ NULL_GPU_API int null_cudnnDropoutGetStatesSize(Handle, Size* bytes) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(
-    Handle, int, int, Handle, Handle, Handle, Handle, Handle, Size* bytes) {
-  *bytes = asked(Rule::kBatchNorm, assumption(Rule::kBatchNorm).bytes);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudnnGetBatchNormalizationBackwardExWorkspaceSize(Handle, int, int, Handle,
-                                                                        Handle, Handle, Handle,
-                                                                        Handle, Handle, Handle,
-                                                                        Size* bytes) {
-  *bytes = asked(Rule::kBatchNorm, assumption(Rule::kBatchNorm).bytes);
-  return kSuccess;
-}
-
 NULL_GPU_API int null_cudnnGetBatchNormalizationTrainingExReserveSpaceSize(Handle, int, int, Handle,
                                                                            Handle, Size* bytes) {
   *bytes = 0;
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudnnGetCTCLossWorkspaceSize(Handle, Handle, Handle, int const*, int const*,
-                                                   int const*, int, Handle, Size* bytes) {
-  *bytes = asked(Rule::kCtcLoss, assumption(Rule::kCtcLoss).bytes);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudnnGetCTCLossWorkspaceSize_v8(Handle, int, Handle, Handle, Handle,
-                                                      Size* bytes) {
-  *bytes = asked(Rule::kCtcLoss, assumption(Rule::kCtcLoss).bytes);
-  return kSuccess;
-}
+WORKSPACE(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, Rule::kBatchNorm, Size, 1, 8)
+WORKSPACE(cudnnGetBatchNormalizationBackwardExWorkspaceSize, Rule::kBatchNorm, Size, 1, 10)
+WORKSPACE(cudnnGetCTCLossWorkspaceSize, Rule::kCtcLoss, Size, 1, 8)
+WORKSPACE(cudnnGetCTCLossWorkspaceSize_v8, Rule::kCtcLoss, Size, 1, 5)

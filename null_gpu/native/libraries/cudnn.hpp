@@ -2,6 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
@@ -10,67 +15,168 @@
 
 namespace allocbench::null_gpu::cudnn {
 
-enum DataType : int {  // cudnnDataType_t
-  kFloat = 0,
-  kDouble = 1,
-  kHalf = 2,
-  kInt8 = 3,
-  kInt32 = 4,
-  kUint8 = 6,
-  kBfloat16 = 9,
-  kInt64 = 10,
-  kBoolean = 11,
-  kFloat8E4M3 = 12,
-  kFloat8E5M2 = 13,
-};
-
-// The bytes of an element of a cudnnDataType_t.
-inline Size element_bytes(int type) {
-  switch (type) {
-    case kDouble:
-    case kInt64:
-      return 8;
-    case kHalf:
-    case kBfloat16:
-      return 2;
-    case kInt8:
-    case kUint8:
-    case kBoolean:
-    case kFloat8E4M3:
-    case kFloat8E5M2:
-      return 1;
-    default:
-      return 4;
-  }
+// cudnnDataType_t, and the bytes of an element of each.
+enum DataType : int { kFloat = 0, kDouble = 1, kHalf = 2, kBfloat16 = 9 };
+constexpr Size element_bytes(int type) {
+  constexpr Size kBytes[] = {4, 8, 2, 1, 4, 4, 1, 4, 4, 2, 8, 1, 1, 1};
+  return type >= 0 && type < 14 ? kBytes[type] : 4;
 }
 
 enum NetworkMode : int { kLstm = 2, kGru = 3 };  // cudnnRNNMode_t
 
 inline constexpr int kMostDimensions = 8;
 
-// The content of the descriptor of a tensor or a filter.
-struct Tensor {
-  int type = 0;
+// A tensor or a filter: batch or output channels, channels, and the other dimensions.
+struct Shape {
+  int type = 0;  // DataType
+  std::vector<std::int64_t> sizes;
+  std::vector<std::int64_t> strides;
   int format = 0;  // of a filter: cudnnTensorFormat_t
-  std::vector<int> sizes;
-  std::vector<int> strides;
+
+  [[nodiscard]] bool valid() const { return sizes.size() > 2 && strides.size() == sizes.size(); }
+  [[nodiscard]] bool channels_last() const { return strides[1] == 1 && sizes[1] > 1; }
 };
 
 // A tensor or filter whose last dimension is contiguous. Dimensions beyond kMostDimensions are left
 // out.
-Tensor contiguous(int type, int rank, int const* sizes);
+Shape contiguous(int type, int rank, int const* sizes);
 
 // Tensors and filters by their descriptors.
 class Tensors {
  public:
   static Tensors& get();
-  void set(Handle descriptor, Tensor tensor);
-  Tensor of(Handle descriptor);
+  void set(Handle descriptor, Shape tensor);
+  Shape of(Handle descriptor);
   void destroy(Handle descriptor);
 
  private:
   std::mutex mutex_;
-  std::unordered_map<Handle, Tensor> tensors_;
+  std::unordered_map<Handle, Shape> tensors_;
 };
+
+enum class Pass { kForward, kInputGradient, kFilterGradient };
+
+// The tensors of a convolution or of one of its gradients.
+struct Convolution {
+  Shape input;
+  Shape filter;
+  Shape output;
+  Pass pass = Pass::kForward;
+};
+
+// Bytes of its workspace by the rule of convolutions in workspaces.json.
+Size workspace_of(Convolution const& convolution);
+
+// The values of cudnnBackendAttributeName_t that the null GPU uses.
+enum Name : int {
+  kForwardFilter = 703,
+  kForwardInput = 704,
+  kForwardOutput = 705,
+  kDataFilter = 709,
+  kDataInputGradient = 710,
+  kDataOutputGradient = 711,
+  kFilterGradient = 715,
+  kFilterInput = 716,
+  kFilterOutputGradient = 717,
+  kHeuristicGraph = 201,
+  kHeuristicResults = 202,
+  kConfigEngine = 300,
+  kConfigWorkspace = 303,
+  kConfigShared = 304,
+  kPlanConfig = 401,
+  kPlanWorkspace = 402,
+  kGraphOperations = 801,
+  kGraphEngines = 802,
+  kTensorType = 901,
+  kTensorSizes = 902,
+  kTensorStrides = 903,
+  kPackWorkspace = 1003,
+  kEngineGraph = 1300,
+  kEngineIndex = 1301,
+  kEngineNumericalNotes = 1303,
+  kMatrixProductLeft = 1520,
+  kReductionInput = 1610,
+  kReductionOutput = 1611,
+  kAttentionQuery = 2800,
+  kAttentionKey = 2801,
+};
+
+enum AttributeType : int {  // cudnnBackendAttributeType_t
+  kTypeHandle = 0,
+  kTypeBoolean = 2,
+  kTypeInt64 = 3,
+  kTypeDouble = 5,
+  kTypeAddress = 6,
+  kTypeDescriptor = 15,
+  kTypeChar = 24,
+  kTypeFraction = 26,
+};
+
+inline constexpr int kEngine = 2;       // cudnnBackendDescriptorType_t
+inline constexpr int kTensorCores = 0;  // cudnnBackendNumericalNote_t
+
+// The content of a descriptor. It is shared, because other descriptors keep it after the descriptor
+// is destroyed.
+struct Content;
+struct Attribute {
+  int type = 0;
+  std::int64_t count = 0;
+  std::vector<char> bytes;                         // the values, unless they are descriptors
+  std::vector<std::shared_ptr<Content>> contents;  // the values, if they are descriptors
+};
+struct Content {
+  int type = 0;
+  std::map<int, Attribute> attributes;
+
+  // The first descriptor in an attribute; null if the attribute is not set.
+  [[nodiscard]] Content const* at(int name) const {
+    auto const entry = attributes.find(name);
+    if (entry == attributes.end() || entry->second.contents.empty()) return nullptr;
+    return entry->second.contents.front().get();
+  }
+  // The first number in an attribute; `other` if the attribute is not set.
+  template <class Number>
+  [[nodiscard]] Number number(int name, Number other) const {
+    auto const entry = attributes.find(name);
+    if (entry != attributes.end() && entry->second.bytes.size() >= sizeof other)
+      std::memcpy(&other, entry->second.bytes.data(), sizeof other);
+    return other;
+  }
+};
+
+// The type, sizes and strides of a tensor's descriptor; empty if there is no descriptor.
+Shape shape_of(Content const* tensor);
+
+// The operations of a graph; none if there are no operations.
+std::vector<std::shared_ptr<Content>> const& operations_of(Content const& graph);
+
+// Whether one of the operations of a graph is a convolution, forward or backward.
+bool has_convolution(Content const& graph);
+
+// Bytes of workspace of a convolution by its rule in workspaces.json; 0 for a graph that is not one
+// convolution.
+Size convolution_workspace(Content const& graph);
+
+// Bytes of workspace of attention by the formula "attention" of workspaces.json; 0 for a graph that
+// is not attention.
+Size attention_workspace(Content const& graph);
+
+// Of each direction: CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_PRECOMP_GEMM, _BWD_DATA_ALGO_1 and
+// _BWD_FILTER_ALGO_1, which PyTorch takes without a choice if it must be deterministic.
+inline constexpr int kWithWorkspace = 1;
+// CUDNN_CONVOLUTION_FWD_ALGO_IMPLICIT_GEMM, _BWD_DATA_ALGO_0 and _BWD_FILTER_ALGO_0.
+inline constexpr int kWithoutWorkspace = 0;
+inline constexpr int kDeterministic = 1;
+inline constexpr int kDefaultMath = 0, kTensorOperations = 1;  // cudnnMathType_t
+
+// cudnnConvolutionFwdAlgoPerf_t; those of the other directions have the same layout.
+struct AlgorithmPerformance {
+  int algorithm, status;
+  float milliseconds;
+  Size memory;  // bytes of workspace
+  int determinism, math;
+  int reserved[3] = {};
+};
+static_assert(sizeof(AlgorithmPerformance) == 48 && offsetof(AlgorithmPerformance, memory) == 16);
 
 }  // namespace allocbench::null_gpu::cudnn

@@ -4,8 +4,37 @@
 #include <cstring>
 
 #include "null_gpu/native/kernels.hpp"
-#include "null_gpu/native/libraries/cudnn_graph.hpp"
+#include "null_gpu/native/libraries/cudnn.hpp"
 #include "null_gpu/native/libraries/workspaces.hpp"
+
+namespace allocbench::null_gpu::cudnn {
+
+namespace {
+
+std::vector<std::int64_t> numbers(Content const& tensor, int name) {
+  auto const entry = tensor.attributes.find(name);
+  if (entry == tensor.attributes.end()) return {};
+  auto const& bytes = entry->second.bytes;
+  std::vector<std::int64_t> values(bytes.size() / sizeof(std::int64_t));
+  std::memcpy(values.data(), bytes.data(), values.size() * sizeof(std::int64_t));
+  return values;
+}
+
+}  // namespace
+
+Shape shape_of(Content const* tensor) {
+  if (tensor == nullptr) return {};
+  return {tensor->number(kTensorType, 0), numbers(*tensor, kTensorSizes),
+          numbers(*tensor, kTensorStrides)};
+}
+
+std::vector<std::shared_ptr<Content>> const& operations_of(Content const& graph) {
+  static std::vector<std::shared_ptr<Content>> const none;
+  auto const found = graph.attributes.find(kGraphOperations);
+  return found == graph.attributes.end() ? none : found->second.contents;
+}
+
+}  // namespace allocbench::null_gpu::cudnn
 
 using namespace allocbench::null_gpu;
 using namespace allocbench::null_gpu::cudnn;
@@ -14,8 +43,8 @@ namespace {
 
 // The two engines: one uses a workspace; PyTorch tries the other one, which needs no workspace, if
 // there is no memory for it.
-constexpr std::int64_t kWithWorkspace = 0;
-constexpr std::int64_t kWithoutWorkspace = 1;
+constexpr std::int64_t kEngineWithWorkspace = 0;
+constexpr std::int64_t kEngineWithoutWorkspace = 1;
 
 Size bytes_of(int type) {
   switch (type) {
@@ -69,18 +98,13 @@ Size workspace_of_graph(Content const* graph) {
 
 // The engines that the heuristics offer for a graph, best first.
 std::vector<std::int64_t> offered_engines(Content const& heuristic) {
-  if (workspace_of_graph(heuristic.at(kHeuristicGraph)) == 0) return {kWithoutWorkspace};
-  return {kWithWorkspace, kWithoutWorkspace};
+  if (workspace_of_graph(heuristic.at(kHeuristicGraph)) == 0) return {kEngineWithoutWorkspace};
+  return {kEngineWithWorkspace, kEngineWithoutWorkspace};
 }
 
 std::int64_t index_of(Content const* engine) {
-  std::int64_t index = kWithoutWorkspace;
-  if (engine == nullptr) return index;
-  auto const entry = engine->attributes.find(kEngineIndex);
-  if (entry != engine->attributes.end() && entry->second.bytes.size() >= sizeof index) {
-    std::memcpy(&index, entry->second.bytes.data(), sizeof index);
-  }
-  return index;
+  return engine == nullptr ? kEngineWithoutWorkspace
+                           : engine->number(kEngineIndex, kEngineWithoutWorkspace);
 }
 
 Content const* engine_of(Content const& plan) {
@@ -90,18 +114,8 @@ Content const* engine_of(Content const& plan) {
 
 Size workspace_of_plan(Content const& plan) {
   Content const* const engine = engine_of(plan);
-  if (index_of(engine) != kWithWorkspace) return 0;
+  if (index_of(engine) != kEngineWithWorkspace) return 0;
   return workspace_of_graph(engine->at(kEngineGraph));
-}
-
-// The address that a pack of pointers names as the workspace.
-void* workspace_of_pack(Content const& pack) {
-  void* address = nullptr;
-  auto const found = pack.attributes.find(kPackWorkspace);
-  if (found != pack.attributes.end() && found->second.bytes.size() >= sizeof address) {
-    std::memcpy(&address, found->second.bytes.data(), sizeof address);
-  }
-  return address;
 }
 
 void copy_values(Attribute const& attribute, std::int64_t wanted, void* out) {
@@ -141,7 +155,7 @@ std::int64_t compute(Content const& content, int name, std::int64_t wanted, void
     case kGraphEngines:
       return number(1);
     case kEngineNumericalNotes:
-      if (index_of(&content) != kWithWorkspace) return 0;
+      if (index_of(&content) != kEngineWithWorkspace) return 0;
       if (wanted > 0 && out != nullptr) *static_cast<int*>(out) = kTensorCores;
       return 1;
     case kConfigShared:
@@ -172,7 +186,8 @@ NULL_GPU_API int null_cudnnBackendFinalize(void*) { return kSuccess; }
 NULL_GPU_API int null_cudnnBackendExecute(Handle, void* plan, void* pack) {
   Content const* const engine = engine_of(of(plan));
   Content const* const graph = engine == nullptr ? nullptr : engine->at(kEngineGraph);
-  used(rule_of(graph), workspace_of_pack(of(pack)), workspace_of_plan(of(plan)));
+  used(rule_of(graph), of(pack).number<void*>(kPackWorkspace, nullptr),
+       workspace_of_plan(of(plan)));
   launched(nullptr);
   return kSuccess;
 }

@@ -9,8 +9,6 @@
 
 #include "null_gpu/native/kernels.hpp"
 #include "null_gpu/native/libraries/cudnn.hpp"
-#include "null_gpu/native/libraries/cudnn_convolution.hpp"
-#include "null_gpu/native/libraries/cudnn_legacy.hpp"
 #include "null_gpu/native/libraries/workspaces.hpp"
 
 using namespace allocbench::null_gpu;
@@ -18,15 +16,9 @@ using namespace allocbench::null_gpu::cudnn;
 
 namespace {
 
-Shape shape_of(Handle descriptor) {
-  Tensor const tensor = Tensors::get().of(descriptor);
-  return {tensor.type,
-          {tensor.sizes.begin(), tensor.sizes.end()},
-          {tensor.strides.begin(), tensor.strides.end()}};
-}
-
 Size workspace_of(Handle input, Handle filter, Handle output, Pass pass) {
-  return cudnn::workspace_of({shape_of(input), shape_of(filter), shape_of(output), pass});
+  auto& tensors = Tensors::get();
+  return cudnn::workspace_of({tensors.of(input), tensors.of(filter), tensors.of(output), pass});
 }
 
 // Writes the algorithms whose workspace has at most `limit` bytes, the fastest first.
@@ -47,113 +39,39 @@ int answer(int algorithm, Size workspace, Size* bytes) {
   return kSuccess;
 }
 
-int run(void const* workspace, Size bytes) {
-  used(Rule::kConvolution, workspace, bytes);
-  launched(nullptr);
-  return kSuccess;
-}
-
 constexpr Size kNoLimit = ~Size{0};
 
 }  // namespace
 
-// -- forward
+// The functions of a direction, whose descriptors come in the order `one`, `two`, `three`.
+#define CONVOLUTION(Direction, one, two, three, pass)                                        \
+  NULL_GPU_API int null_cudnnGetConvolution##Direction##Algorithm_v7(                        \
+      Handle, Handle one, Handle two, Handle, Handle three, int wanted, int* count,          \
+      AlgorithmPerformance* out) {                                                           \
+    return offer(workspace_of(input, filter, output, pass), kNoLimit, wanted, count, out);   \
+  }                                                                                          \
+  NULL_GPU_API int null_cudnnFindConvolution##Direction##AlgorithmEx(                        \
+      Handle, Handle one, void const*, Handle two, void const*, Handle, Handle three, void*, \
+      int wanted, int* count, AlgorithmPerformance* out, void*, Size limit) {                \
+    launched(nullptr);                                                                       \
+    return offer(workspace_of(input, filter, output, pass), limit, wanted, count, out);      \
+  }                                                                                          \
+  NULL_GPU_API int null_cudnnGetConvolution##Direction##WorkspaceSize(                       \
+      Handle, Handle one, Handle two, Handle, Handle three, int algorithm, Size* bytes) {    \
+    return answer(algorithm, workspace_of(input, filter, output, pass), bytes);              \
+  }
 
-NULL_GPU_API int null_cudnnGetConvolutionForwardAlgorithm_v7(Handle, Handle input, Handle filter,
-                                                             Handle, Handle output, int wanted,
-                                                             int* count,
-                                                             AlgorithmPerformance* out) {
-  return offer(workspace_of(input, filter, output, Pass::kForward), kNoLimit, wanted, count, out);
-}
-
-NULL_GPU_API int null_cudnnFindConvolutionForwardAlgorithmEx(Handle, Handle input, void const*,
-                                                             Handle filter, void const*, Handle,
-                                                             Handle output, void*, int wanted,
-                                                             int* count, AlgorithmPerformance* out,
-                                                             void*, Size limit) {
-  launched(nullptr);
-  return offer(workspace_of(input, filter, output, Pass::kForward), limit, wanted, count, out);
-}
-
-NULL_GPU_API int null_cudnnGetConvolutionForwardWorkspaceSize(Handle, Handle input, Handle filter,
-                                                              Handle, Handle output, int algorithm,
-                                                              Size* bytes) {
-  return answer(algorithm, workspace_of(input, filter, output, Pass::kForward), bytes);
-}
+CONVOLUTION(Forward, input, filter, output, Pass::kForward)
+CONVOLUTION(BackwardData, filter, output, input, Pass::kInputGradient)
+CONVOLUTION(BackwardFilter, input, output, filter, Pass::kFilterGradient)
 
 NULL_GPU_API int null_cudnnConvolutionForward(Handle, void const*, Handle, void const*, Handle,
-                                              void const*, Handle, int, void* workspace, Size bytes,
-                                              void const*, Handle, void*) {
-  return run(workspace, bytes);
-}
-
-NULL_GPU_API int null_cudnnConvolutionBiasActivationForward(
-    Handle, void const*, Handle, void const*, Handle, void const*, Handle, int, void* workspace,
-    Size bytes, void const*, Handle, void const*, Handle, void const*, Handle, Handle, void*) {
-  return run(workspace, bytes);
-}
-
-// -- the gradient of the input
-
-NULL_GPU_API int null_cudnnGetConvolutionBackwardDataAlgorithm_v7(Handle, Handle filter,
-                                                                  Handle output, Handle,
-                                                                  Handle input, int wanted,
-                                                                  int* count,
-                                                                  AlgorithmPerformance* out) {
-  return offer(workspace_of(input, filter, output, Pass::kInputGradient), kNoLimit, wanted, count,
-               out);
-}
-
-NULL_GPU_API int null_cudnnFindConvolutionBackwardDataAlgorithmEx(
-    Handle, Handle filter, void const*, Handle output, void const*, Handle, Handle input, void*,
-    int wanted, int* count, AlgorithmPerformance* out, void*, Size limit) {
+                                              void const*, Handle, int, void* workspace,
+                                              Size bytes) {
+  used(Rule::kConvolution, workspace, bytes);
   launched(nullptr);
-  return offer(workspace_of(input, filter, output, Pass::kInputGradient), limit, wanted, count,
-               out);
+  return kSuccess;
 }
-
-NULL_GPU_API int null_cudnnGetConvolutionBackwardDataWorkspaceSize(Handle, Handle filter,
-                                                                   Handle output, Handle,
-                                                                   Handle input, int algorithm,
-                                                                   Size* bytes) {
-  return answer(algorithm, workspace_of(input, filter, output, Pass::kInputGradient), bytes);
-}
-
-NULL_GPU_API int null_cudnnConvolutionBackwardData(Handle, void const*, Handle, void const*, Handle,
-                                                   void const*, Handle, int, void* workspace,
-                                                   Size bytes, void const*, Handle, void*) {
-  return run(workspace, bytes);
-}
-
-// -- the gradient of the filter
-
-NULL_GPU_API int null_cudnnGetConvolutionBackwardFilterAlgorithm_v7(Handle, Handle input,
-                                                                    Handle output, Handle,
-                                                                    Handle filter, int wanted,
-                                                                    int* count,
-                                                                    AlgorithmPerformance* out) {
-  return offer(workspace_of(input, filter, output, Pass::kFilterGradient), kNoLimit, wanted, count,
-               out);
-}
-
-NULL_GPU_API int null_cudnnFindConvolutionBackwardFilterAlgorithmEx(
-    Handle, Handle input, void const*, Handle output, void const*, Handle, Handle filter, void*,
-    int wanted, int* count, AlgorithmPerformance* out, void*, Size limit) {
-  launched(nullptr);
-  return offer(workspace_of(input, filter, output, Pass::kFilterGradient), limit, wanted, count,
-               out);
-}
-
-NULL_GPU_API int null_cudnnGetConvolutionBackwardFilterWorkspaceSize(Handle, Handle input,
-                                                                     Handle output, Handle,
-                                                                     Handle filter, int algorithm,
-                                                                     Size* bytes) {
-  return answer(algorithm, workspace_of(input, filter, output, Pass::kFilterGradient), bytes);
-}
-
-NULL_GPU_API int null_cudnnConvolutionBackwardFilter(Handle, void const*, Handle, void const*,
-                                                     Handle, void const*, Handle, int,
-                                                     void* workspace, Size bytes, void const*,
-                                                     Handle, void*) {
-  return run(workspace, bytes);
-}
+NULL_GPU_ALIAS(cudnnConvolutionBiasActivationForward, cudnnConvolutionForward);
+NULL_GPU_ALIAS(cudnnConvolutionBackwardData, cudnnConvolutionForward);
+NULL_GPU_ALIAS(cudnnConvolutionBackwardFilter, cudnnConvolutionForward);

@@ -29,11 +29,6 @@ Size bytes_of(int type, Size count) {
   return count * (type >= 0 && type < 12 ? kBytes[type] : 4);
 }
 
-int copy(void const* from, void* to, Size bytes) {
-  Values::get().receive(to, from, bytes);
-  return kSuccess;
-}
-
 }  // namespace
 
 NULL_GPU_API int null_ncclGetVersion(int* version) {
@@ -49,10 +44,7 @@ NULL_GPU_API int null_ncclGetUniqueId(UniqueId* id) {
 NULL_GPU_API int null_ncclCommInitRank(Handle* out, int ranks, UniqueId, int rank) {
   return make(out, ranks, rank);
 }
-
-NULL_GPU_API int null_ncclCommInitRankConfig(Handle* out, int ranks, UniqueId, int rank, void*) {
-  return make(out, ranks, rank);
-}
+NULL_GPU_ALIAS(ncclCommInitRankConfig, ncclCommInitRank);
 
 NULL_GPU_API int null_ncclCommInitRankScalable(Handle* out, int ranks, int rank) {
   return make(out, ranks, rank);
@@ -75,10 +67,7 @@ NULL_GPU_API int null_ncclCommDestroy(Handle communicator) {
   delete static_cast<Communicator*>(communicator);
   return kSuccess;
 }
-
-NULL_GPU_API int null_ncclCommAbort(Handle communicator) {
-  return null_ncclCommDestroy(communicator);
-}
+NULL_GPU_ALIAS(ncclCommAbort, ncclCommDestroy);
 
 NULL_GPU_API int null_ncclCommCount(Handle communicator, int* count) {
   *count = of(communicator).ranks;
@@ -130,27 +119,20 @@ NULL_GPU_API int null_ncclRedOpCreatePreMulSum(int* operation, void*, int, int, 
   return kSuccess;
 }
 
+// Other ranks than the root have nothing to send or to receive.
 NULL_GPU_API int null_ncclAllReduce(void const* from, void* to, Size count, int type) {
-  return copy(from, to, bytes_of(type, count));
+  if (from != nullptr && to != nullptr) Values::get().receive(to, from, bytes_of(type, count));
+  return kSuccess;
 }
-
-NULL_GPU_API int null_ncclReduce(void const* from, void* to, Size count, int type) {
-  return to == nullptr ? kSuccess : copy(from, to, bytes_of(type, count));
-}
-
-NULL_GPU_API int null_ncclBroadcast(void const* from, void* to, Size count, int type) {
-  return from == nullptr ? kSuccess : copy(from, to, bytes_of(type, count));
-}
-
-NULL_GPU_API int null_ncclReduceScatter(void const* from, void* to, Size count, int type) {
-  return copy(from, to, bytes_of(type, count));
-}
+NULL_GPU_ALIAS(ncclReduce, ncclAllReduce);
+NULL_GPU_ALIAS(ncclBroadcast, ncclAllReduce);
+NULL_GPU_ALIAS(ncclReduceScatter, ncclAllReduce);
 
 NULL_GPU_API int null_ncclAllGather(void const* from, void* to, Size count, int type,
                                     Handle communicator) {
   Size const bytes = bytes_of(type, count);
   for (int rank = 0; rank < of(communicator).ranks; ++rank) {
-    copy(from, static_cast<char*>(to) + rank * bytes, bytes);
+    Values::get().receive(static_cast<char*>(to) + rank * bytes, from, bytes);
   }
   return kSuccess;
 }

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "null_gpu/native/machine.hpp"
-#include "null_gpu/native/properties.hpp"
 
 using namespace allocbench::null_gpu;
 
@@ -21,9 +20,9 @@ struct Memory {  // nvmlMemory_t
 }  // namespace
 
 NULL_GPU_API int null_nvmlInit() { return kSuccess; }
-NULL_GPU_API int null_nvmlInit_v2() { return kSuccess; }
-NULL_GPU_API int null_nvmlInitWithFlags(unsigned) { return kSuccess; }
-NULL_GPU_API int null_nvmlShutdown() { return kSuccess; }
+NULL_GPU_ALIAS(nvmlInit_v2, nvmlInit);
+NULL_GPU_ALIAS(nvmlInitWithFlags, nvmlInit);
+NULL_GPU_ALIAS(nvmlShutdown, nvmlInit);
 
 NULL_GPU_API char const* null_nvmlErrorString(int status) {
   return status == kSuccess ? "Success" : "Not supported by the null GPU";

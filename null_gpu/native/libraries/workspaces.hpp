@@ -5,6 +5,7 @@
 // PyTorch allocates them. null_gpu/workspaces.json has the rules and their sources.
 #pragma once
 
+#include <cstdarg>
 #include <cstdint>
 #include <string>
 
@@ -49,7 +50,7 @@ void used(Rule rule, void const* address, Size bytes);
 void used_none(Rule rule);
 
 // One workspace that PyTorch allocated. address: 0 where only its size is known, because the
-// library was asked for the size before the allocation. The layout is read by null_workspaces.py.
+// library was asked for the size before the allocation. The layout is read by inside/workspaces.py.
 struct WorkspaceUse {
   std::uint64_t address;
   std::uint64_t bytes;
@@ -59,4 +60,25 @@ struct WorkspaceUse {
 };
 static_assert(sizeof(WorkspaceUse) == 32);
 
+// The pointer that is argument number `index`, counted from 0. The callers are declared variadic,
+// because this ABI passes integers and pointers in the same way to variadic functions as to others.
+template <class Number>
+Number* argument(std::va_list arguments, int index) {
+  void* pointer = nullptr;
+  for (int argument = 1; argument <= index; ++argument) pointer = va_arg(arguments, void*);
+  return static_cast<Number*>(pointer);
+}
+
 }  // namespace allocbench::null_gpu
+
+// Writes how much workspace there is, in units of `unit` bytes, through the argument at `index`.
+#define WORKSPACE(name, rule, Number, unit, index)                                        \
+  NULL_GPU_API int null_##name(Handle first, ...) {                                       \
+    std::va_list arguments;                                                               \
+    va_start(arguments, first);                                                           \
+    auto* const out = argument<Number>(arguments, index);                                 \
+    va_end(arguments);                                                                    \
+    Size const count = (assumption(rule).bytes + (unit) - 1) / (unit);                    \
+    if (out != nullptr) *out = static_cast<Number>(asked(rule, count * (unit)) / (unit)); \
+    return kSuccess;                                                                      \
+  }

@@ -9,8 +9,6 @@
 
 #include "core.hpp"
 #include "null_gpu/native/api.hpp"
-#include "null_gpu/native/libraries/cudnn_graph.hpp"
-#include "null_gpu/native/libraries/cudnn_legacy.hpp"
 
 namespace null = allocbench::null_gpu;
 using namespace allocbench::null_gpu::cudnn;
@@ -21,14 +19,18 @@ EQUAL(null::kCudnnNotSupported, CUDNN_STATUS_NOT_SUPPORTED);
 EQUAL(kFloat, CUDNN_DATA_FLOAT);
 EQUAL(kDouble, CUDNN_DATA_DOUBLE);
 EQUAL(kHalf, CUDNN_DATA_HALF);
-EQUAL(kInt8, CUDNN_DATA_INT8);
-EQUAL(kInt32, CUDNN_DATA_INT32);
-EQUAL(kUint8, CUDNN_DATA_UINT8);
 EQUAL(kBfloat16, CUDNN_DATA_BFLOAT16);
-EQUAL(kInt64, CUDNN_DATA_INT64);
-EQUAL(kBoolean, CUDNN_DATA_BOOLEAN);
-EQUAL(kFloat8E4M3, CUDNN_DATA_FP8_E4M3);
-EQUAL(kFloat8E5M2, CUDNN_DATA_FP8_E5M2);
+EQUAL(element_bytes(CUDNN_DATA_FLOAT), 4);
+EQUAL(element_bytes(CUDNN_DATA_DOUBLE), 8);
+EQUAL(element_bytes(CUDNN_DATA_HALF), 2);
+EQUAL(element_bytes(CUDNN_DATA_INT8), 1);
+EQUAL(element_bytes(CUDNN_DATA_INT32), 4);
+EQUAL(element_bytes(CUDNN_DATA_UINT8), 1);
+EQUAL(element_bytes(CUDNN_DATA_BFLOAT16), 2);
+EQUAL(element_bytes(CUDNN_DATA_INT64), 8);
+EQUAL(element_bytes(CUDNN_DATA_BOOLEAN), 1);
+EQUAL(element_bytes(CUDNN_DATA_FP8_E4M3), 1);
+EQUAL(element_bytes(CUDNN_DATA_FP8_E5M2), 1);
 EQUAL(kLstm, CUDNN_LSTM);
 EQUAL(kGru, CUDNN_GRU);
 EQUAL(1, CUDNN_BIDIRECTIONAL);

@@ -1,23 +1,87 @@
-// native/driver_memory.cpp: the driver's allocations, virtual memory, pools and pointers.
-// SPDX-License-Identifier: Apache-2.0
-#include "null_gpu/native/driver_memory.hpp"
-
+// native/memory_calls.cpp: device memory, pinned memory, virtual memory, copies and pointers, in
+// the runtime and in the driver. SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
-#include <unordered_map>
 
 #include "null_gpu/native/contexts.hpp"
-#include "null_gpu/native/hidden_writes.hpp"
-#include "null_gpu/native/host_memory.hpp"
+#include "null_gpu/native/kernels.hpp"
 #include "null_gpu/native/machine.hpp"
 #include "null_gpu/native/pools.hpp"
 #include "null_gpu/native/streams.hpp"
 #include "null_gpu/native/values.hpp"
+#include "null_gpu/native/virtual_memory.hpp"
 
 using namespace allocbench::null_gpu;
 
 namespace {
+
+// The pinned memory of the host.
+class Pinned {
+ public:
+  static Pinned& get() {
+    static auto* instance = new Pinned;
+    return *instance;
+  }
+
+  // Memory aligned to a page of the host; null if the host has none.
+  void* allocate(Size size) {
+    constexpr Size kHostPage = 4096;
+    void* pointer = nullptr;
+    if (posix_memalign(&pointer, kHostPage, std::max<Size>(size, 1)) != 0) return nullptr;
+    add(pointer, size);
+    return pointer;
+  }
+
+  // Memory of the program that it registers as pinned.
+  void add(void* pointer, Size size) {
+    std::lock_guard const lock(mutex_);
+    ranges_[reinterpret_cast<Address>(pointer)] = size;
+  }
+
+  void remove(void* pointer) {
+    std::lock_guard const lock(mutex_);
+    ranges_.erase(reinterpret_cast<Address>(pointer));
+  }
+
+  bool contains(void const* pointer) {
+    std::lock_guard const lock(mutex_);
+    auto const address = reinterpret_cast<Address>(pointer);
+    auto after = ranges_.upper_bound(address);
+    if (after == ranges_.begin()) return false;
+    auto const& [begin, size] = *std::prev(after);
+    return address < begin + size;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Address, Size> ranges_;
+};
+
+int host_alloc(void** pointer, Size size) {
+  *pointer = Pinned::get().allocate(size);
+  return *pointer == nullptr ? kOutOfMemory : kSuccess;
+}
+
+int allocate(Address* address, Size size) {
+  return Streams::get().check_unsafe() ?: allocate_memory(current_device(), size, address);
+}
+
+int release(Address address) {
+  if (address == 0) return kSuccess;
+  if (Status const status = Streams::get().check_unsafe()) return status;
+  int const device = Machine::get().device_of(reinterpret_cast<void*>(address));
+  if (device < 0) return kInvalidValue;
+  if (Machine::get().memory(device).release(address) == kSuccess) return kSuccess;
+  return PoolTable::get().release(address);
+}
+
+int copy(void* to, void const* from, Size size) {
+  Values::get().copy(to, from, size);
+  return kSuccess;
+}
 
 Range range_of(Address address) {
   auto& machine = Machine::get();
@@ -76,15 +140,133 @@ enum PointerAttribute : int {
 
 }  // namespace
 
-namespace allocbench::null_gpu {
+// -- the runtime
 
-VirtualMemory& virtual_memory() {
-  static auto* instance =
-      new VirtualMemory([](int device, Size size) { Machine::get().memory(device).give(size); });
-  return *instance;
+NULL_GPU_API int null_cudaMalloc(Address* address, Size size) {
+  if (Status const status = entered_runtime("cudaMalloc")) return failed(status);
+  *address = 0;
+  return failed(allocate(address, size));
 }
 
-}  // namespace allocbench::null_gpu
+// Not supported: the host can read managed memory, but not the memory of a null GPU.
+NULL_GPU_API int null_cudaMallocManaged(void**, Size, unsigned) { return failed(kNotSupported); }
+
+NULL_GPU_API int null_cudaFree(Address address) {
+  return failed(entered_runtime("cudaFree") ?: release(address));
+}
+
+NULL_GPU_API int null_cudaMemGetInfo(Size* free, Size* total) {
+  *free = current_memory().free();
+  *total = Machine::get().settings().memory;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMallocHost(void** pointer, Size size) {
+  return failed(entered_runtime("cudaHostAlloc") ?: host_alloc(pointer, size));
+}
+NULL_GPU_ALIAS(cudaHostAlloc, cudaMallocHost);
+
+NULL_GPU_API int null_cudaFreeHost(void* pointer) {
+  Pinned::get().remove(pointer);
+  std::free(pointer);
+  return kSuccess;
+}
+NULL_GPU_ALIAS(cuMemFreeHost, cudaFreeHost);
+
+NULL_GPU_API int null_cudaHostRegister(void* pointer, Size size, unsigned) {
+  Pinned::get().add(pointer, size);
+  return kSuccess;
+}
+NULL_GPU_ALIAS(cuMemHostRegister_v2, cudaHostRegister);
+
+NULL_GPU_API int null_cudaHostUnregister(void* pointer) {
+  Pinned::get().remove(pointer);
+  return kSuccess;
+}
+NULL_GPU_ALIAS(cuMemHostUnregister, cudaHostUnregister);
+
+NULL_GPU_API int null_cudaHostGetDevicePointer(void** device, void* host, unsigned) {
+  *device = host;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemcpy(void* to, void const* from, Size size, int) {
+  return failed(Streams::get().check_unsafe() ?: copy(to, from, size));
+}
+
+NULL_GPU_API int null_cudaMemcpyAsync(void* to, void const* from, Size size, int, Handle stream) {
+  return Streams::get().enqueue(stream) ? kSuccess : copy(to, from, size);
+}
+
+NULL_GPU_API int null_cudaMemcpyPeerAsync(void* to, int, void const* from, int, Size size,
+                                          Handle stream) {
+  return null_cudaMemcpyAsync(to, from, size, 0, stream);
+}
+
+NULL_GPU_API int null_cudaMemcpy2DAsync(void* to, Size to_pitch, void const* from, Size from_pitch,
+                                        Size width, Size height, int, Handle stream) {
+  if (Streams::get().enqueue(stream)) return kSuccess;
+  for (Size row = 0; row < height; ++row) {
+    Values::get().copy(static_cast<char*>(to) + row * to_pitch,
+                       static_cast<char const*>(from) + row * from_pitch, width);
+  }
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemcpyToSymbol(void const*, void const*, Size, Size, int) {
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemset(void* to, int value, Size size) {
+  Values::get().fill(to, value, size);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaMemsetAsync(void* to, int value, Size size, Handle stream) {
+  if (!Streams::get().enqueue(stream)) Values::get().fill(to, value, size);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaPointerGetAttributes(PointerAttributes* out, void const* pointer) {
+  int const device = Machine::get().device_of(pointer);
+  void* const same = const_cast<void*>(pointer);
+  if (device >= 0) {
+    *out = {kDevice, device, same, nullptr};
+  } else if (Pinned::get().contains(pointer)) {
+    *out = {kHost, current_device(), same, same};
+  } else {
+    *out = {kUnregistered, kNoDevice, nullptr, same};
+  }
+  return kSuccess;
+}
+
+// The handle holds the address, so it is valid in this process and in its forked children.
+NULL_GPU_API int null_cudaIpcGetMemHandle(void* handle, void* pointer) {
+  std::memset(handle, 0, 64);
+  std::memcpy(handle, &pointer, sizeof pointer);
+  return kSuccess;
+}
+
+struct IpcHandle {
+  void* address;
+  char rest[56];
+};
+
+NULL_GPU_API int null_cudaIpcOpenMemHandle(void** pointer, IpcHandle handle, unsigned) {
+  *pointer = handle.address;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaIpcCloseMemHandle(void*) { return kSuccess; }
+NULL_GPU_ALIAS(cudaIpcGetEventHandle, cudaIpcGetMemHandle);
+
+NULL_GPU_API int null_cudaIpcOpenEventHandle(Handle* event, IpcHandle handle) {
+  *event = handle.address;
+  Streams::get().open_event(*event);
+  return kSuccess;
+}
+
+// -- the driver
 
 NULL_GPU_API int null_cuMemAlloc_v2(Address* address, Size size) {
   if (Status const status = entered_context("cuMemAlloc_v2")) return status;
@@ -93,77 +275,34 @@ NULL_GPU_API int null_cuMemAlloc_v2(Address* address, Size size) {
 }
 
 NULL_GPU_API int null_cuMemFree_v2(Address address) {
-  if (Status const status = entered_context("cuMemFree_v2")) return status;
-  if (Status const status = Streams::get().check_unsafe()) return status;
-  auto& machine = Machine::get();
-  if (address == 0) return kSuccess;
-  int const device = machine.device_of(reinterpret_cast<void*>(address));
-  if (device < 0) return kInvalidValue;
-  if (machine.memory(device).release(address) == kSuccess) return kSuccess;
-  return PoolTable::get().release(address);
+  Status const status = entered_context("cuMemFree_v2") ?: Streams::get().check_unsafe();
+  return status ?: release(address);
 }
 
 NULL_GPU_API int null_cuMemGetInfo_v2(Size* free, Size* total) {
-  if (Status const status = entered_context("cuMemGetInfo_v2")) return status;
-  *free = current_memory().free();
-  *total = Machine::get().settings().memory;
-  return kSuccess;
+  return entered_context("cuMemGetInfo_v2") ?: null_cudaMemGetInfo(free, total);
 }
 
 NULL_GPU_API int null_cuMemHostAlloc(void** pointer, Size size, unsigned) {
-  if (Status const status = entered_context("cuMemHostAlloc")) return status;
-  *pointer = pinned::allocate(size);
-  return *pointer == nullptr ? kOutOfMemory : kSuccess;
+  return entered_context("cuMemHostAlloc") ?: host_alloc(pointer, size);
 }
 
-NULL_GPU_API int null_cuMemFreeHost(void* pointer) {
-  pinned::release(pointer);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuMemHostRegister_v2(void* pointer, Size size, unsigned) {
-  pinned::add(pointer, size);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuMemHostUnregister(void* pointer) {
-  pinned::remove(pointer);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuMemcpyHtoD_v2(Address to, void const* from, Size size) {
-  if (is_beyond(to, size)) return kInvalidValue;
-  Values::get().copy(reinterpret_cast<void*>(to), from, size);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuMemcpyDtoH_v2(void* to, Address from, Size size) {
-  if (is_beyond(from, size)) return kInvalidValue;
-  Values::get().copy(to, reinterpret_cast<void*>(from), size);
-  return kSuccess;
-}
-
+// The host and the card have different addresses, so one function copies in all directions.
 NULL_GPU_API int null_cuMemcpyDtoD_v2(Address to, Address from, Size size) {
   if (is_beyond(to, size) || is_beyond(from, size)) return kInvalidValue;
-  Values::get().copy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size);
-  return kSuccess;
+  return copy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size);
 }
-
-NULL_GPU_API int null_cuMemcpyHtoDAsync_v2(Address to, void const* from, Size size, Handle stream) {
-  return Streams::get().enqueue(stream) ? kSuccess : null_cuMemcpyHtoD_v2(to, from, size);
-}
-
-NULL_GPU_API int null_cuMemcpyDtoHAsync_v2(void* to, Address from, Size size, Handle stream) {
-  return Streams::get().enqueue(stream) ? kSuccess : null_cuMemcpyDtoH_v2(to, from, size);
-}
+NULL_GPU_ALIAS(cuMemcpyHtoD_v2, cuMemcpyDtoD_v2);
+NULL_GPU_ALIAS(cuMemcpyDtoH_v2, cuMemcpyDtoD_v2);
 
 NULL_GPU_API int null_cuMemcpyDtoDAsync_v2(Address to, Address from, Size size, Handle stream) {
   return Streams::get().enqueue(stream) ? kSuccess : null_cuMemcpyDtoD_v2(to, from, size);
 }
+NULL_GPU_ALIAS(cuMemcpyHtoDAsync_v2, cuMemcpyDtoDAsync_v2);
+NULL_GPU_ALIAS(cuMemcpyDtoHAsync_v2, cuMemcpyDtoDAsync_v2);
 
 NULL_GPU_API int null_cuMemsetD8_v2(Address to, unsigned char value, Size size) {
-  if (Status const status = entered_context("cuMemsetD8_v2")) return status;
-  return set_bytes(to, value, size);
+  return entered_context("cuMemsetD8_v2") ?: set_bytes(to, value, size);
 }
 
 NULL_GPU_API int null_cuMemsetD8Async(Address to, unsigned char value, Size size, Handle stream) {
@@ -172,8 +311,7 @@ NULL_GPU_API int null_cuMemsetD8Async(Address to, unsigned char value, Size size
 }
 
 NULL_GPU_API int null_cuMemsetD32_v2(Address to, unsigned value, Size count) {
-  if (Status const status = entered_context("cuMemsetD32_v2")) return status;
-  return set_words(to, value, count);
+  return entered_context("cuMemsetD32_v2") ?: set_words(to, value, count);
 }
 
 NULL_GPU_API int null_cuMemsetD32Async(Address to, unsigned value, Size count, Handle stream) {
@@ -217,19 +355,16 @@ NULL_GPU_API int null_cuMemCreate(unsigned long long* handle, Size size,
 }
 
 NULL_GPU_API int null_cuMemRelease(unsigned long long handle) {
-  if (Status const status = entered_context("cuMemRelease")) return status;
-  return virtual_memory().release(handle);
+  return entered_context("cuMemRelease") ?: virtual_memory().release(handle);
 }
 
 NULL_GPU_API int null_cuMemMap(Address address, Size size, Size, unsigned long long handle,
                                unsigned long long) {
-  if (Status const status = entered_context("cuMemMap")) return status;
-  return virtual_memory().map(address, size, handle);
+  return entered_context("cuMemMap") ?: virtual_memory().map(address, size, handle);
 }
 
 NULL_GPU_API int null_cuMemUnmap(Address address, Size size) {
-  if (Status const status = entered_context("cuMemUnmap")) return status;
-  return virtual_memory().unmap(address, size);
+  return entered_context("cuMemUnmap") ?: virtual_memory().unmap(address, size);
 }
 
 NULL_GPU_API int null_cuMemRetainAllocationHandle(unsigned long long* handle, void* address) {
@@ -254,78 +389,6 @@ NULL_GPU_API int null_cuMemGetAccess(unsigned long long* flags, Location const* 
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* properties) {
-  if (Status const status = entered_context("cuMemPoolCreate")) return status;
-  bool const known = properties->type == kPinned && properties->location.type == kOnDevice &&
-                     Machine::get().has(properties->location.id);
-  if (!known) return kInvalidValue;
-  *pool = PoolTable::get().create(properties->location.id, properties->most);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuMemPoolSetAccess(Handle pool, AccessDescription const* access,
-                                         std::size_t count) {
-  if (Status const status = entered_context("cuMemPoolSetAccess")) return status;
-  return PoolTable::get().set_access(pool, access, count);
-}
-
-NULL_GPU_API int null_cuMemPoolGetAccess(int* flags, Handle pool, Location const* location) {
-  bool allowed = false;
-  Status const status = PoolTable::get().allowed(pool, location->id, &allowed);
-  *flags = allowed ? kReadAndWrite : kNoAccess;
-  return status;
-}
-
-NULL_GPU_API int null_cuMemPoolDestroy(Handle pool) {
-  if (Status const status = entered_context("cuMemPoolDestroy")) return status;
-  return PoolTable::get().destroy(pool);
-}
-
-NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
-  *pool = PoolTable::get().default_of(device);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuMemPoolSetAttribute(Handle pool, int attribute, void* value) {
-  if (Status const status = entered_context("cuMemPoolSetAttribute")) return status;
-  bool const wide = attribute >= kReleaseThreshold;
-  std::uint64_t const number = wide ? *static_cast<std::uint64_t*>(value)
-                                    : static_cast<std::uint64_t>(*static_cast<int*>(value));
-  return PoolTable::get().set_attribute(pool, attribute, number);
-}
-
-NULL_GPU_API int null_cuMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
-  if (Status const status = entered_context("cuMemPoolGetAttribute")) return status;
-  return PoolTable::get().attribute(pool, attribute, value);
-}
-
-NULL_GPU_API int null_cuMemPoolTrimTo(Handle pool, Size keep) {
-  if (Status const status = entered_context("cuMemPoolTrimTo")) return status;
-  return PoolTable::get().trim(pool, keep);
-}
-
-NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool,
-                                              Handle stream) {
-  if (Status const status = entered_context("cuMemAllocFromPoolAsync")) return status;
-  return PoolTable::get().allocate(pool, size, stream, address);
-}
-
-NULL_GPU_API int null_cuMemAllocAsync(Address* address, Size size, Handle stream) {
-  if (Status const status = entered_context("cuMemAllocAsync")) return status;
-  auto& pools = PoolTable::get();
-  Handle const pool = pools.default_of(current_device());
-  return pools.allocate(pool, size, stream, address);
-}
-
-NULL_GPU_API int null_cuMemFreeAsync(Address address, Handle stream) {
-  if (Status const status = entered_context("cuMemFreeAsync")) return status;
-  if (address == 0) return kSuccess;
-  auto& machine = Machine::get();
-  int const device = machine.device_of(reinterpret_cast<void*>(address));
-  bool const segment = device >= 0 && machine.memory(device).release(address) == kSuccess;
-  return segment ? kSuccess : PoolTable::get().release(address, stream);
-}
-
 NULL_GPU_API int null_cuMemGetAddressRange_v2(Address* begin, Size* size, Address address) {
   Range const range = range_of(address);
   if (range.size == 0 || virtual_memory().reserved_at(range.begin)) return kNotFound;
@@ -338,7 +401,7 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
   void* const pointer = reinterpret_cast<void*>(address);
   int const device = Machine::get().device_of(pointer);
   if (device < 0) {
-    if (!pinned::contains(pointer)) return kInvalidValue;
+    if (!Pinned::get().contains(pointer)) return kInvalidValue;
     if (attribute == kDevicePointer || attribute == kHostPointer) {
       *static_cast<Address*>(out) = address;  // kernels use the same address
       return kSuccess;
@@ -354,41 +417,28 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
   auto* const number = static_cast<std::uint64_t*>(out);
   auto* const word = static_cast<int*>(out);
   switch (attribute) {
+      // clang-format off
+    case kMemoryType: *word = 2; break;  // CU_MEMORYTYPE_DEVICE
+    case kBufferId: *number = address; break;
+    case kIsManaged: *word = 0; break;
+    case kDeviceOrdinal: *word = device; break;
+    case kMapped: *word = 1; break;
+    case kPoolHandle: *number = reinterpret_cast<Address>(pool); break;
+    case kRangeBegin: *number = range.begin; break;
+    case kRangeSize: *number = range.size; break;
+      // clang-format on
     case kContext:  // of a segment; other memory belongs to no context
       *number = mapped || pool != nullptr ? 0 : kFirstContext + device;
-      return kSuccess;
-    case kMemoryType:
-      *word = 2;  // CU_MEMORYTYPE_DEVICE
-      return kSuccess;
+      break;
     case kDevicePointer:
       pointer_given(address);
       *number = address;
       // Mapped pages have one once they are accessible.
       return mapped && !is_memory(address, 1) ? kInvalidValue : kSuccess;
-    case kBufferId:
-      *number = address;
-      return kSuccess;
-    case kIsManaged:
-      *word = 0;
-      return kSuccess;
-    case kDeviceOrdinal:
-      *word = device;
-      return kSuccess;
-    case kMapped:
-      *word = 1;
-      return kSuccess;
-    case kPoolHandle:
-      *number = reinterpret_cast<Address>(pool);
-      return kSuccess;
-    case kRangeBegin:
-      *number = range.begin;
-      return kSuccess;
-    case kRangeSize:
-      *number = range.size;
-      return kSuccess;
     default:
       return kInvalidValue;
   }
+  return kSuccess;
 }
 
 // Like the driver, writes 0 for an attribute that the address does not have.

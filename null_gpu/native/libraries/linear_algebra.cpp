@@ -1,8 +1,11 @@
-// native/libraries/solvers.cpp: cuSOLVER, cuSPARSE and cuFFT, with workspaces.
+// native/libraries/linear_algebra.cpp: cuBLAS, cuSOLVER, cuSPARSE and cuFFT.
 // SPDX-License-Identifier: Apache-2.0
-#include <cstdarg>
+//
+// Functions that only compute are not here: `stubs.py` maps them to null_work. cuSOLVER, cuSPARSE
+// and cuFFT say how much workspace they need.
+#include <atomic>
 
-#include "null_gpu/native/libraries/arguments.hpp"
+#include "null_gpu/native/kernels.hpp"
 #include "null_gpu/native/libraries/workspaces.hpp"
 #include "null_gpu/native/machine.hpp"
 
@@ -10,10 +13,72 @@ using namespace allocbench::null_gpu;
 
 namespace {
 
-int make(Handle* handle) {
+struct Heuristic {  // cublasLtMatmulHeuristicResult_t
+  std::uint64_t algorithm[8];
+  Size workspace;
+  int state;
+  float waves;
+  int reserved[4];
+};
+static_assert(sizeof(Heuristic) == 96);
+
+}  // namespace
+
+NULL_GPU_API int null_cublasCreate_v2(Handle* handle) {
   *handle = Machine::get().new_handle();
   return kSuccess;
 }
+NULL_GPU_ALIAS(cublasLtCreate, cublasCreate_v2);
+NULL_GPU_ALIAS(cublasLtMatmulDescCreate, cublasCreate_v2);
+NULL_GPU_ALIAS(cublasLtMatmulPreferenceCreate, cublasCreate_v2);
+NULL_GPU_ALIAS(cublasLtMatrixLayoutCreate, cublasCreate_v2);
+
+NULL_GPU_API int null_cublasGetMathMode(Handle, int* mode) {
+  *mode = 0;
+  return kSuccess;
+}
+NULL_GPU_ALIAS(cublasGetPointerMode_v2, cublasGetMathMode);
+
+NULL_GPU_API int null_cublasGetVersion_v2(Handle, int* version) {
+  *version = Machine::get().settings().cuda_version / 1000 * 10000;
+  return kSuccess;
+}
+
+NULL_GPU_API Size null_cublasLtGetVersion() {
+  return static_cast<Size>(Machine::get().settings().cuda_version / 1000 * 10000);
+}
+
+// Batched functions that write to the host whether their arguments are valid.
+#define BATCHED(name, index)                                       \
+  NULL_GPU_API int null_cublas##name##Batched(Handle first, ...) { \
+    std::va_list arguments;                                        \
+    va_start(arguments, first);                                    \
+    auto* const invalid = argument<int>(arguments, index);         \
+    va_end(arguments);                                             \
+    if (invalid != nullptr) *invalid = 0;                          \
+    launched(nullptr);                                             \
+    return kSuccess;                                               \
+  }
+#define BATCHED_OF_EACH_TYPE(name, index) \
+  BATCHED(S##name, index) BATCHED(D##name, index) BATCHED(C##name, index) BATCHED(Z##name, index)
+
+BATCHED_OF_EACH_TYPE(geqrf, 6)
+BATCHED_OF_EACH_TYPE(getrs, 9)
+BATCHED_OF_EACH_TYPE(gels, 9)
+
+// Offers one algorithm without a workspace: PyTorch allocates a workspace of a fixed size itself.
+NULL_GPU_API int null_cublasLtMatmulAlgoGetHeuristic(Handle, Handle, Handle, Handle, Handle, Handle,
+                                                     Handle, int wanted, Heuristic* result,
+                                                     int* count) {
+  if (wanted < 1) return 7;  // CUBLAS_STATUS_INVALID_VALUE
+  *result = {};
+  result->algorithm[0] = 1;
+  result->waves = 1;
+  *count = 1;
+  return kSuccess;
+}
+
+namespace {
 
 // Bytes of a complex element by the type that a transform computes in (cudaDataType_t).
 Size complex_bytes(int type) {
@@ -38,18 +103,6 @@ constexpr Size kInSharedMemory = 4096;
 constexpr Size bytes_of(char letter) { return letter == 'S' ? 4 : letter == 'Z' ? 16 : 8; }
 
 }  // namespace
-
-// Writes how much workspace there is, in units of `unit` bytes, through the argument at `index`.
-#define WORKSPACE(name, rule, Number, unit, index)                                        \
-  NULL_GPU_API int null_##name(Handle first, ...) {                                       \
-    std::va_list arguments;                                                               \
-    va_start(arguments, first);                                                           \
-    auto* const out = argument<Number>(arguments, index);                                 \
-    va_end(arguments);                                                                    \
-    Size const count = (assumption(rule).bytes + (unit) - 1) / (unit);                    \
-    if (out != nullptr) *out = static_cast<Number>(asked(rule, count * (unit)) / (unit)); \
-    return kSuccess;                                                                      \
-  }
 
 // In bytes on the device, and on the host, where no workspace is modelled.
 #define TWO_WORKSPACES(name, device, host)                                                        \
@@ -104,18 +157,18 @@ WORKSPACE(cusparseSpSV_bufferSize, Rule::kSparse, Size, 1, 9)
 WORKSPACE(cusparseXcsrsort_bufferSizeExt, Rule::kSparse, Size, 1, 6)
 WORKSPACE(cusparseXcoosort_bufferSizeExt, Rule::kSparse, Size, 1, 6)
 
-NULL_GPU_API int null_cusolverDnCreate(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusolverDnCreateParams(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusolverDnCreateSyevjInfo(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusolverDnCreateGesvdjInfo(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusparseCreate(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusparseCreateMatDescr(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusparseCreateCsr(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusparseCreateCoo(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusparseCreateDnMat(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusparseCreateDnVec(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusparseSpSM_createDescr(Handle* handle) { return make(handle); }
-NULL_GPU_API int null_cusparseSpSV_createDescr(Handle* handle) { return make(handle); }
+NULL_GPU_ALIAS(cusolverDnCreate, cublasCreate_v2);
+NULL_GPU_ALIAS(cusolverDnCreateParams, cublasCreate_v2);
+NULL_GPU_ALIAS(cusolverDnCreateSyevjInfo, cublasCreate_v2);
+NULL_GPU_ALIAS(cusolverDnCreateGesvdjInfo, cublasCreate_v2);
+NULL_GPU_ALIAS(cusparseCreate, cublasCreate_v2);
+NULL_GPU_ALIAS(cusparseCreateMatDescr, cublasCreate_v2);
+NULL_GPU_ALIAS(cusparseCreateCsr, cublasCreate_v2);
+NULL_GPU_ALIAS(cusparseCreateCoo, cublasCreate_v2);
+NULL_GPU_ALIAS(cusparseCreateDnMat, cublasCreate_v2);
+NULL_GPU_ALIAS(cusparseCreateDnVec, cublasCreate_v2);
+NULL_GPU_ALIAS(cusparseSpSM_createDescr, cublasCreate_v2);
+NULL_GPU_ALIAS(cusparseSpSV_createDescr, cublasCreate_v2);
 
 NULL_GPU_API char const* null_cusparseGetErrorString(int status) {
   return status == kSuccess ? "success" : "not supported by the null GPU";

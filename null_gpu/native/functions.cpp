@@ -1,12 +1,83 @@
-// native/errors.cpp: the names and texts of errors, in the runtime and in the driver; its log.
+// native/functions.cpp: functions without an implementation, those of the driver by name, and the
+// names and texts of errors.
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <iterator>
+#include <dlfcn.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <iterator>
+#include <mutex>
+#include <set>
+#include <string>
+
+#include "null_gpu/native/kernels.hpp"
 #include "null_gpu/native/machine.hpp"
-#include "null_gpu/native/runtime.hpp"
 
 using namespace allocbench::null_gpu;
+
+// Reports a missing function on standard error, once for each name, and returns `status`.
+NULL_GPU_API int null_missing(char const* name, int status) {
+  static std::mutex mutex;
+  static auto* reported = new std::set<std::string>;
+  std::lock_guard const lock(mutex);
+  if (reported->insert(name).second) {
+    std::fprintf(stderr, "allocbench: the null GPU does not implement %s: it returns error %d\n",
+                 name, status);
+  }
+  return status;
+}
+
+// Stands in for functions that only compute; counts as a kernel launch.
+NULL_GPU_API int null_work() {
+  launched(nullptr);
+  return kSuccess;
+}
+
+// Stands in for functions without any effect.
+NULL_GPU_API int null_harmless() { return kSuccess; }
+
+// Returns an error silently. For libraries that programs call to find out whether they work.
+NULL_GPU_API int null_refused(char const*, int status) { return status; }
+
+namespace {
+
+// The function of a symbol, which callers name without the suffix of its newest version.
+void* symbol(std::string const& name) {
+  static void* const self = [] {
+    Dl_info info;
+    dladdr(reinterpret_cast<void*>(&null_missing), &info);
+    return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
+  }();
+  for (char const* suffix : {"_v3", "_v2", ""}) {
+    if (void* const function = dlsym(self, ("null_" + name + suffix).c_str())) return function;
+  }
+  // The stand-in for the driver has the other functions; they print their names when called.
+  void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  return driver == nullptr ? nullptr : dlsym(driver, name.c_str());
+}
+
+}  // namespace
+
+NULL_GPU_API int null_cuGetProcAddress_v2(char const* name, void** function, int,
+                                          unsigned long long, int* status) {
+  *function = symbol(name);
+  if (status != nullptr) *status = *function == nullptr;
+  return *function == nullptr ? null_missing(name, kNotFound) : kSuccess;
+}
+
+// `status` says whether the symbol exists; the call itself succeeds, as in CUDA's runtime.
+NULL_GPU_API int null_cudaGetDriverEntryPoint(char const* name, void** function,
+                                              unsigned long long flags, int* status) {
+  null_cuGetProcAddress_v2(name, function, 0, flags, status);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaGetDriverEntryPointByVersion(char const* name, void** function, unsigned,
+                                                       unsigned long long flags, int* status) {
+  return null_cudaGetDriverEntryPoint(name, function, flags, status);
+}
+
+// -- errors
 
 namespace {
 
@@ -56,6 +127,12 @@ Error const* find(Status status) {
   return error == std::end(kErrors) ? nullptr : error;
 }
 
+int write(char const** out, Status status, char const* Error::* text) {
+  Error const* const error = find(status);
+  *out = error == nullptr ? nullptr : error->*text;
+  return error == nullptr ? kInvalidValue : kSuccess;
+}
+
 }  // namespace
 
 NULL_GPU_API char const* null_cudaGetErrorName(int status) {
@@ -69,15 +146,11 @@ NULL_GPU_API char const* null_cudaGetErrorString(int status) {
 }
 
 NULL_GPU_API int null_cuGetErrorName(int status, char const** name) {
-  Error const* const error = find(status);
-  *name = error == nullptr ? nullptr : error->driver;
-  return error == nullptr ? kInvalidValue : kSuccess;
+  return write(name, status, &Error::driver);
 }
 
 NULL_GPU_API int null_cuGetErrorString(int status, char const** text) {
-  Error const* const error = find(status);
-  *text = error == nullptr ? nullptr : error->text;
-  return error == nullptr ? kInvalidValue : kSuccess;
+  return write(text, status, &Error::text);
 }
 
 // The null GPU logs nothing, so it never calls the function.

@@ -1,4 +1,4 @@
-// native/runtime_streams.cpp: streams, events and graphs.
+// native/stream_calls.cpp: streams, events and captures, in the runtime and in the driver.
 // SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 
@@ -11,16 +11,36 @@
 #include "null_gpu/native/machine.hpp"
 #include "null_gpu/native/pools.hpp"
 #include "null_gpu/native/streams.hpp"
-#include "null_gpu/native/user_objects.hpp"
-#include "null_gpu/native/values.hpp"
 
 using namespace allocbench::null_gpu;
 
 namespace {
 
-Handle create_stream(int priority, bool blocking) {
-  Contexts::get().use_runtime();
-  return Streams::get().create(priority, blocking);
+int create_stream(Handle* stream, int priority, bool blocking) {
+  *stream = Streams::get().create(priority, blocking);
+  return kSuccess;
+}
+
+int synchronize(Handle stream) {
+  if (Status const status = Streams::get().synchronize(stream)) return status;
+  PoolTable::get().synchronize(stream);
+  return kSuccess;
+}
+
+int synchronize_event(Handle event) {
+  if (Status const status = Streams::get().synchronize_event(event)) return status;
+  PoolTable::get().synchronize();
+  return kSuccess;
+}
+
+int synchronize_device() {
+  if (Status const status = Streams::get().synchronize_all(current_device())) return status;
+  PoolTable::get().synchronize();
+  return kSuccess;
+}
+
+int begin_capture(Handle stream, int mode, Handle graph) {
+  return Streams::get().begin_capture(stream, static_cast<CaptureMode>(mode), graph);
 }
 
 // Whether code of PyTorch's allocator is at an address. dladdr() can take milliseconds, so its
@@ -45,19 +65,23 @@ std::atomic<bool> allocator_asked = false;
 // program used on another stream.
 NULL_GPU_API int null_shared_blocks() { return allocator_asked; }
 
+// -- the runtime
+
+NULL_GPU_API int null_cudaDeviceSynchronize() {
+  return failed(entered_runtime("cudaDeviceSynchronize") ?: synchronize_device());
+}
+
 NULL_GPU_API int null_cudaStreamCreateWithPriority(Handle* stream, unsigned flags, int priority) {
-  *stream = create_stream(priority, flags == kBlocking);
-  return kSuccess;
+  Contexts::get().use_runtime();
+  return create_stream(stream, priority, flags == kBlocking);
 }
 
 NULL_GPU_API int null_cudaStreamCreateWithFlags(Handle* stream, unsigned flags) {
-  *stream = create_stream(0, flags == kBlocking);
-  return kSuccess;
+  return null_cudaStreamCreateWithPriority(stream, flags, 0);
 }
 
 NULL_GPU_API int null_cudaStreamCreate(Handle* stream) {
-  *stream = create_stream(0, true);
-  return kSuccess;
+  return null_cudaStreamCreateWithPriority(stream, kBlocking, 0);
 }
 
 NULL_GPU_API int null_cudaStreamDestroy(Handle stream) {
@@ -84,10 +108,7 @@ NULL_GPU_API int null_cudaStreamQuery(Handle stream) {
 }
 
 NULL_GPU_API int null_cudaStreamSynchronize(Handle stream) {
-  if (Status const status = entered_runtime("cudaStreamSynchronize")) return failed(status);
-  if (Status const status = Streams::get().synchronize(stream)) return failed(status);
-  PoolTable::get().synchronize(stream);
-  return kSuccess;
+  return failed(entered_runtime("cudaStreamSynchronize") ?: synchronize(stream));
 }
 
 NULL_GPU_API int null_cudaStreamWaitEvent(Handle stream, Handle event, unsigned) {
@@ -105,15 +126,12 @@ NULL_GPU_API int null_cudaStreamAddCallback(Handle stream, void (*call)(Handle, 
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaEventCreateWithFlags(Handle* event, unsigned) {
+NULL_GPU_API int null_cudaEventCreate(Handle* event) {
   if (Status const status = entered_runtime("cudaEventCreateWithFlags")) return failed(status);
   *event = Streams::get().create_event();
   return kSuccess;
 }
-
-NULL_GPU_API int null_cudaEventCreate(Handle* event) {
-  return null_cudaEventCreateWithFlags(event, 0);
-}
+NULL_GPU_ALIAS(cudaEventCreateWithFlags, cudaEventCreate);
 
 NULL_GPU_API int null_cudaEventDestroy(Handle event) {
   return failed(Streams::get().destroy_event(event));
@@ -122,10 +140,7 @@ NULL_GPU_API int null_cudaEventDestroy(Handle event) {
 NULL_GPU_API int null_cudaEventRecord(Handle event, Handle stream) {
   return failed(Streams::get().record(event, stream));
 }
-
-NULL_GPU_API int null_cudaEventRecordWithFlags(Handle event, Handle stream, unsigned) {
-  return failed(Streams::get().record(event, stream));
-}
+NULL_GPU_ALIAS(cudaEventRecordWithFlags, cudaEventRecord);
 
 NULL_GPU_API int null_cudaEventQuery(Handle event) {
   if (!allocator_asked && is_allocator(__builtin_return_address(0))) allocator_asked = true;
@@ -133,31 +148,27 @@ NULL_GPU_API int null_cudaEventQuery(Handle event) {
 }
 
 NULL_GPU_API int null_cudaEventSynchronize(Handle event) {
-  if (Status const status = Streams::get().synchronize_event(event)) return failed(status);
-  PoolTable::get().synchronize();
-  return kSuccess;
+  return failed(synchronize_event(event));
 }
 
 NULL_GPU_API int null_cudaEventElapsedTime(float* milliseconds, Handle begin, Handle end) {
   return failed(Streams::get().elapsed(milliseconds, begin, end));
 }
-
-NULL_GPU_API int null_cudaEventElapsedTime_v2(float* milliseconds, Handle begin, Handle end) {
-  return null_cudaEventElapsedTime(milliseconds, begin, end);
-}
+NULL_GPU_ALIAS(cudaEventElapsedTime_v2, cudaEventElapsedTime);
 
 NULL_GPU_API int null_cudaThreadExchangeStreamCaptureMode(int* mode) {
   exchange_capture_mode(mode);
   return kSuccess;
 }
+NULL_GPU_ALIAS(cuThreadExchangeStreamCaptureMode, cudaThreadExchangeStreamCaptureMode);
 
 NULL_GPU_API int null_cudaStreamBeginCapture(Handle stream, int mode) {
-  return failed(Streams::get().begin_capture(stream, static_cast<CaptureMode>(mode), nullptr));
+  return failed(begin_capture(stream, mode, nullptr));
 }
 
 NULL_GPU_API int null_cudaStreamBeginCaptureToGraph(Handle stream, Handle graph, void const*,
                                                     void const*, Size, int mode) {
-  return failed(Streams::get().begin_capture(stream, static_cast<CaptureMode>(mode), graph));
+  return failed(begin_capture(stream, mode, graph));
 }
 
 NULL_GPU_API int null_cudaStreamEndCapture(Handle stream, Handle* graph) {
@@ -182,13 +193,7 @@ NULL_GPU_API int null_cudaStreamGetCaptureInfo(Handle stream, int* status, unsig
   if (count != nullptr) *count = 0;
   return kSuccess;
 }
-
-NULL_GPU_API int null_cudaStreamGetCaptureInfo_v3(Handle stream, int* status,
-                                                  unsigned long long* id, Handle* graph,
-                                                  void const** dependencies, void const** edges,
-                                                  Size* count) {
-  return null_cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, edges, count);
-}
+NULL_GPU_ALIAS(cudaStreamGetCaptureInfo_v3, cudaStreamGetCaptureInfo);
 
 NULL_GPU_API int null_cudaStreamGetCaptureInfo_v2(Handle stream, int* status,
                                                   unsigned long long* id, Handle* graph,
@@ -197,82 +202,80 @@ NULL_GPU_API int null_cudaStreamGetCaptureInfo_v2(Handle stream, int* status,
 }
 
 NULL_GPU_API int null_cudaStreamUpdateCaptureDependencies(Handle) { return kSuccess; }
-NULL_GPU_API int null_cudaStreamUpdateCaptureDependencies_v2(Handle) { return kSuccess; }
+NULL_GPU_ALIAS(cudaStreamUpdateCaptureDependencies_v2, cudaStreamUpdateCaptureDependencies);
 
-NULL_GPU_API int null_cudaGraphCreate(Handle* graph, unsigned) {
-  *graph = Machine::get().new_handle();
+// -- the driver
+
+NULL_GPU_API int null_cuCtxSynchronize() {
+  return entered_context("cuCtxSynchronize") ?: synchronize_device();
+}
+
+NULL_GPU_API int null_cuStreamCreate(Handle* stream, unsigned flags) {
+  return entered_context("cuStreamCreate") ?: create_stream(stream, 0, flags == kBlocking);
+}
+
+NULL_GPU_API int null_cuStreamCreateWithPriority(Handle* stream, unsigned flags, int priority) {
+  Status const status = entered_context("cuStreamCreateWithPriority");
+  return status ?: create_stream(stream, priority, flags == kBlocking);
+}
+
+NULL_GPU_API int null_cuStreamDestroy_v2(Handle stream) {
+  return entered_context("cuStreamDestroy_v2") ?: Streams::get().destroy(stream);
+}
+
+NULL_GPU_API int null_cuStreamGetCtx(Handle stream, Handle* context) {
+  if (Status const status = entered_context("cuStreamGetCtx")) return status;
+  *context = reinterpret_cast<Handle>(kFirstContext + device_of(stream));
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaGraphDestroy(Handle graph) {
-  Streams::get().destroy_graph(graph);
-  UserObjects::get().drop(graph);
+NULL_GPU_API int null_cuStreamQuery(Handle stream) {
+  return entered_context("cuStreamQuery") ?: Streams::get().query(stream);
+}
+
+NULL_GPU_API int null_cuStreamSynchronize(Handle stream) {
+  return entered_context("cuStreamSynchronize") ?: synchronize(stream);
+}
+
+NULL_GPU_API int null_cuStreamWaitEvent(Handle stream, Handle event, unsigned) {
+  return entered_context("cuStreamWaitEvent") ?: Streams::get().wait(stream, event);
+}
+
+NULL_GPU_API int null_cuStreamBeginCapture_v2(Handle stream, int mode) {
+  return entered_context("cuStreamBeginCapture_v2") ?: begin_capture(stream, mode, nullptr);
+}
+
+NULL_GPU_API int null_cuStreamIsCapturing(Handle stream, int* capturing) {
+  return entered_context("cuStreamIsCapturing") ?: null_cudaStreamIsCapturing(stream, capturing);
+}
+
+NULL_GPU_API int null_cuStreamEndCapture(Handle stream, Handle* graph) {
+  return entered_context("cuStreamEndCapture") ?: Streams::get().end_capture(stream, graph);
+}
+
+NULL_GPU_API int null_cuEventCreate(Handle* event, unsigned) {
+  if (Status const status = entered_context("cuEventCreate")) return status;
+  *event = Streams::get().create_event();
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaGraphInstantiate(Handle* executable, Handle graph, unsigned long long) {
-  *executable = Machine::get().new_handle();
-  UserObjects::get().share(graph, *executable);
-  return kSuccess;
+NULL_GPU_API int null_cuEventRecord(Handle event, Handle stream) {
+  return entered_context("cuEventRecord") ?: Streams::get().record(event, stream);
 }
 
-NULL_GPU_API int null_cudaGraphInstantiateWithFlags(Handle* executable, Handle graph,
-                                                    unsigned long long flags) {
-  return null_cudaGraphInstantiate(executable, graph, flags);
+NULL_GPU_API int null_cuEventQuery(Handle event) {
+  return entered_driver("cuEventQuery") ?: Streams::get().query_event(event);
 }
 
-NULL_GPU_API int null_cudaGraphExecDestroy(Handle executable) {
-  UserObjects::get().drop(executable);
-  return kSuccess;
+NULL_GPU_API int null_cuEventSynchronize(Handle event) {
+  return entered_driver("cuEventSynchronize") ?: synchronize_event(event);
 }
 
-NULL_GPU_API int null_cudaGraphLaunch(Handle, Handle stream) {
-  Streams::get().enqueue(stream);
-  Values::get().forget_everything();
-  ++Machine::get().kernels;
-  return kSuccess;
+NULL_GPU_API int null_cuEventElapsedTime(float* milliseconds, Handle begin, Handle end) {
+  Status const status = entered_driver("cuEventElapsedTime");
+  return status ?: Streams::get().elapsed(milliseconds, begin, end);
 }
 
-// Nodes are only counted, so each call makes new handles.
-NULL_GPU_API int null_cudaGraphGetNodes(Handle graph, Handle* nodes, Size* count) {
-  Size const all = Streams::get().nodes(graph);
-  if (nodes != nullptr) {
-    for (Size node = 0; node < *count && node < all; ++node)
-      nodes[node] = Machine::get().new_handle();
-  }
-  *count = all;
-  return kSuccess;
+NULL_GPU_API int null_cuEventDestroy_v2(Handle event) {
+  return entered_driver("cuEventDestroy_v2") ?: Streams::get().destroy_event(event);
 }
-
-NULL_GPU_API int null_cudaGraphAddNode(Handle* node, Handle graph) {
-  *node = Machine::get().new_handle();
-  Streams::get().add_node(graph);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaGraphAddNode_v2(Handle* node, Handle graph) {
-  return null_cudaGraphAddNode(node, graph);
-}
-
-NULL_GPU_API int null_cudaGraphAddEmptyNode(Handle* node, Handle graph) {
-  return null_cudaGraphAddNode(node, graph);
-}
-
-// In CUDA 13 an array of edges precedes the count.
-NULL_GPU_API int null_cudaGraphNodeGetDependencies(Handle, Handle*, Size* third, Size* fourth) {
-  Size* const count = Machine::get().settings().cuda_version < 13000 ? third : fourth;
-  *count = 0;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaGraphNodeGetType(Handle, int* type) {
-  *type = 0;  // a kernel
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaGraphConditionalHandleCreate(unsigned long long* handle) {
-  *handle = reinterpret_cast<Address>(Machine::get().new_handle());
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaGraphDebugDotPrint(Handle, char const*, unsigned) { return kSuccess; }

@@ -1,13 +1,14 @@
-// native/properties.cpp: the attributes and properties of a device.
+// native/devices.cpp: devices and their properties, in the runtime and in the driver.
 // SPDX-License-Identifier: Apache-2.0
-#include "null_gpu/native/properties.hpp"
-
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
 #include <iterator>
 
+#include "null_gpu/native/contexts.hpp"
 #include "null_gpu/native/machine.hpp"
+#include "null_gpu/native/pools.hpp"
+#include "null_gpu/native/streams.hpp"
 
 namespace allocbench::null_gpu {
 
@@ -36,12 +37,6 @@ constexpr Limit kLimits[] = {
 bool is_for_datacenters(int compute_capability) {
   return compute_capability % 10 == 0;  // 7.0, 8.0, 9.0, 10.0 have fast doubles and ECC
 }
-
-// A member of cudaDeviceProp: its offsets in CUDA 12 and 13 (-1: absent), its bytes and its value.
-struct Member {
-  int offset12, offset13, size;
-  long long value;
-};
 
 }  // namespace
 
@@ -100,9 +95,22 @@ void write_bus_id(char* out, int size, int device) {
   std::snprintf(out, size, "0000:%02X:00.0", 1 + Machine::get().card(device));
 }
 
-void write_properties(void* out, int device, Layout layout) {
-  auto& machine = Machine::get();
-  auto const& card = machine.settings();
+}  // namespace allocbench::null_gpu
+
+using namespace allocbench::null_gpu;
+
+namespace {
+
+// A member of cudaDeviceProp: its offsets in CUDA 12 and 13 (-1: absent), its bytes and its value.
+struct Member {
+  int offset12, offset13, size;
+  long long value;
+};
+
+// Fills a cudaDeviceProp, which has `size` bytes.
+int write_properties(void* out, int device, int Member::* offset, int size) {
+  if (!Machine::get().has(device)) return failed(kInvalidDevice);
+  auto const& card = Machine::get().settings();
   Member const members[] = {
       {288, 288, 8, static_cast<long long>(card.memory)},  // totalGlobalMem
       {296, 296, 8, attribute(8, device)},                 // sharedMemPerBlock
@@ -157,14 +165,144 @@ void write_properties(void* out, int device, Layout layout) {
       {776, 752, 4, 1},                                // unifiedFunctionPointers
   };
   auto* const bytes = static_cast<char*>(out);
-  bool const old = layout == Layout::kCuda12;
-  std::memset(bytes, 0, old ? 1032 : 1008);
+  std::memset(bytes, 0, size);
   std::snprintf(bytes, 256, "%s", card.name.c_str());
   write_uuid(bytes + 256, device);
-  for (auto const& [offset12, offset13, size, value] : members) {
-    int const offset = old ? offset12 : offset13;
-    if (offset >= 0) std::memcpy(bytes + offset, &value, size);  // little-endian
+  for (auto const& member : members) {
+    if (int const place = member.*offset; place >= 0)
+      std::memcpy(bytes + place, &member.value, member.size);  // little-endian
   }
+  return kSuccess;
 }
 
-}  // namespace allocbench::null_gpu
+}  // namespace
+
+NULL_GPU_API int null_cudaGetDeviceCount(int* count) {
+  Contexts::get().use_runtime();
+  *count = Machine::get().count();
+  return *count > 0 ? kSuccess : failed(kNoGpu);
+}
+
+NULL_GPU_API int null_cudaGetDevice(int* device) {
+  Contexts::get().use_runtime();
+  *device = current_device();
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaSetDevice(int device) {
+  Contexts::get().use_runtime();
+  if (!Machine::get().has(device)) return failed(kInvalidDevice);
+  set_current_device(device);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaSetDeviceFlags(unsigned) { return kSuccess; }
+NULL_GPU_ALIAS(cudaDeviceReset, cudaSetDeviceFlags);
+NULL_GPU_ALIAS(cudaDeviceSetLimit, cudaSetDeviceFlags);
+NULL_GPU_ALIAS(cudaDeviceEnablePeerAccess, cudaSetDeviceFlags);
+NULL_GPU_ALIAS(cudaProfilerStart, cudaSetDeviceFlags);
+NULL_GPU_ALIAS(cudaProfilerStop, cudaSetDeviceFlags);
+
+NULL_GPU_API int null_cudaGetDeviceFlags(unsigned* flags) {
+  *flags = 0;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaRuntimeGetVersion(int* version) {
+  *version = Machine::get().settings().cuda_version;
+  return kSuccess;
+}
+NULL_GPU_ALIAS(cudaDriverGetVersion, cudaRuntimeGetVersion);
+
+NULL_GPU_API int null_cudaDeviceCanAccessPeer(int* can, int device, int peer) {
+  *can = device != peer;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (least != nullptr) *least = 0;
+  if (greatest != nullptr) *greatest = -5;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaGetDeviceProperties(void* properties, int device) {
+  return write_properties(properties, device, &Member::offset13, 1008);
+}
+
+NULL_GPU_API int null_cudaGetDeviceProperties_v2(void* properties, int device) {
+  return write_properties(properties, device, &Member::offset12, 1032);
+}
+
+NULL_GPU_API int null_cudaDeviceGetAttribute(int* value, int number, int device) {
+  if (!Machine::get().has(device)) return failed(kInvalidDevice);
+  *value = attribute(number, device);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaDeviceGetPCIBusId(char* id, int size, int device) {
+  if (!Machine::get().has(device)) return failed(kInvalidDevice);
+  write_bus_id(id, size, device);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaDeviceGetByPCIBusId(int* device, char const* id) {
+  char own[16];
+  for (*device = 0; *device < Machine::get().count(); ++*device) {
+    write_bus_id(own, sizeof own, *device);
+    if (std::strcmp(id, own) == 0) return kSuccess;
+  }
+  return failed(kInvalidValue);
+}
+
+NULL_GPU_API int null_cudaGetLastError() { return take_last_error(); }
+NULL_GPU_API int null_cudaPeekAtLastError() { return last_error(); }
+
+// -- the driver
+
+NULL_GPU_API int null_cuDriverGetVersion(int* version) {
+  return entered("cuDriverGetVersion") ?: null_cudaRuntimeGetVersion(version);
+}
+
+NULL_GPU_API int null_cuDeviceGetCount(int* count) {
+  if (Status const status = entered_driver("cuDeviceGetCount")) return status;
+  *count = Machine::get().count();
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuDeviceGet(int* device, int ordinal) {
+  if (Status const status = entered_driver("cuDeviceGet")) return status;
+  if (!Machine::get().has(ordinal)) return kInvalidDevice;
+  *device = ordinal;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuDeviceGetName(char* name, int size, int) {
+  if (Status const status = entered_driver("cuDeviceGetName")) return status;
+  std::snprintf(name, size, "%s", Machine::get().settings().name.c_str());
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuDeviceGetUuid(void* uuid, int device) {
+  if (Status const status = entered_driver("cuDeviceGetUuid")) return status;
+  write_uuid(uuid, device);
+  return kSuccess;
+}
+NULL_GPU_ALIAS(cuDeviceGetUuid_v2, cuDeviceGetUuid);
+
+NULL_GPU_API int null_cuDeviceCanAccessPeer(int* can, int device, int peer) {
+  Status const status = entered_driver("cuDeviceCanAccessPeer");
+  return status ?: null_cudaDeviceCanAccessPeer(can, device, peer);
+}
+
+NULL_GPU_ALIAS(cuDeviceGetPCIBusId, cudaDeviceGetPCIBusId);
+
+NULL_GPU_API int null_cuDeviceTotalMem_v2(Size* bytes, int) {
+  if (Status const status = entered_driver("cuDeviceTotalMem_v2")) return status;
+  *bytes = Machine::get().settings().memory;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuDeviceGetAttribute(int* value, int number, int device) {
+  Status const status = entered_driver("cuDeviceGetAttribute");
+  return status ?: null_cudaDeviceGetAttribute(value, number, device);
+}

@@ -1,0 +1,275 @@
+// native/kernels.cpp: modules and kernels, in the runtime and in the driver, as Triton and NVRTC
+// use them, too. Launches are counted and make values unknown.
+// SPDX-License-Identifier: Apache-2.0
+#include "null_gpu/native/kernels.hpp"
+
+#include <dlfcn.h>
+
+#include <atomic>
+#include <cstring>
+#include <mutex>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "null_gpu/native/machine.hpp"
+#include "null_gpu/native/streams.hpp"
+#include "null_gpu/native/values.hpp"
+
+using namespace allocbench::null_gpu;
+
+namespace {
+
+struct Pushed {
+  Dim3 grid, block;
+  Size shared;
+  Handle stream;
+};
+using PushedLaunches = std::vector<Pushed>;  // by <<<...>>>, for the following launch
+
+struct Pointers {
+  std::vector<Address> given;  // since the last launch on this thread
+};
+
+constexpr int kThreads = 1024;         // of a block, at most
+constexpr int kDynamicShared = 49152;  // the most that a kernel can use without opting in
+
+void* own_kernels[1];
+void* other_kernels[1];
+
+struct Others {
+  std::mutex mutex;
+  std::unordered_set<void const*> kernels;
+  std::atomic<bool> any = false;
+};
+Others& others() {
+  static Others* const all = new Others;
+  return *all;
+}
+
+// Whether the library declares to PyTorch what its kernels write.
+bool declares_writes(std::string_view path) {
+  for (std::string_view const part : {"/libtorch", "/torchvision/_C", "/torchaudio/lib/"}) {
+    if (path.find(part) != path.npos) return true;
+  }
+  return false;
+}
+
+// A launch by the runtime. Forgets all values if the kernel is not PyTorch's own.
+int launched_here(void const* function, Handle stream) {
+  launched(stream);
+  if (!others().any) return kSuccess;
+  std::lock_guard const lock(others().mutex);
+  if (others().kernels.contains(function)) Values::get().forget_everything();
+  return kSuccess;
+}
+
+// A launch by the driver. Outside of PyTorch's operators, it may write to every address that this
+// thread was given since the last launch. If it was given none, it may write anywhere.
+int launched_by_driver(Handle stream) {
+  launched(stream);
+  auto& pointers = ThreadObject<Pointers>::get().given;
+  if (!in_operator()) {
+    if (pointers.empty()) Values::get().forget_everything();
+    for (Address const address : pointers) Values::get().forget_followed_at(address);
+  }
+  pointers.clear();
+  return kSuccess;
+}
+
+}  // namespace
+
+namespace allocbench::null_gpu {
+
+void launched(Handle stream) {
+  ++Machine::get().kernels;
+  Streams::get().enqueue(stream);
+  Values::get().forget_all();
+  kernel_in_operator();
+}
+
+void pointer_given(Address address) { ThreadObject<Pointers>::get().given.push_back(address); }
+
+}  // namespace allocbench::null_gpu
+
+// -- the runtime
+
+NULL_GPU_API unsigned null___cudaPushCallConfiguration(Dim3 grid, Dim3 block, Size shared,
+                                                       Handle stream) {
+  ThreadObject<PushedLaunches>::get().push_back({grid, block, shared, stream});
+  return kSuccess;
+}
+
+NULL_GPU_API int null___cudaPopCallConfiguration(Dim3* grid, Dim3* block, Size* shared,
+                                                 Handle* stream) {
+  auto& pushed = ThreadObject<PushedLaunches>::get();
+  if (pushed.empty()) return failed(kInvalidValue);
+  auto const last = pushed.back();
+  pushed.pop_back();
+  *grid = last.grid;
+  *block = last.block;
+  *shared = last.shared;
+  *stream = last.stream;
+  return kSuccess;
+}
+
+// A handle for the kernels of the library that contains the address.
+NULL_GPU_API void** null___cudaRegisterFatBinary(void const* binary) {
+  Dl_info info;
+  bool const found = dladdr(binary, &info) != 0 && info.dli_fname != nullptr;
+  return found && declares_writes(info.dli_fname) ? own_kernels : other_kernels;
+}
+
+NULL_GPU_API void null___cudaRegisterFunction(void** handle, void const* function) {
+  if (handle != other_kernels) return;
+  std::lock_guard const lock(others().mutex);
+  others().kernels.insert(function);
+  others().any = true;
+}
+
+NULL_GPU_API void null___cudaRegisterFatBinaryEnd(void**) {}
+NULL_GPU_ALIAS(__cudaUnregisterFatBinary, __cudaRegisterFatBinaryEnd);
+NULL_GPU_ALIAS(__cudaRegisterVar, __cudaRegisterFatBinaryEnd);
+NULL_GPU_ALIAS(__cudaRegisterManagedVar, __cudaRegisterFatBinaryEnd);
+NULL_GPU_API char null___cudaInitModule(void**) { return 1; }
+
+NULL_GPU_API int null_cudaLaunchKernel(void const* function, Dim3, Dim3, void**, Size,
+                                       Handle stream) {
+  return launched_here(function, stream);
+}
+NULL_GPU_ALIAS(__cudaLaunchKernel, cudaLaunchKernel);
+NULL_GPU_ALIAS(cudaLaunchCooperativeKernel, cudaLaunchKernel);
+
+NULL_GPU_API int null_cudaLaunchKernelExC(LaunchConfig const* config, void const* function,
+                                          void**) {
+  return launched_here(function, config->stream);
+}
+
+NULL_GPU_API int null_cudaFuncGetAttributes(FunctionAttributes* out, void const*) {
+  int const version = Machine::get().kernel_version();
+  *out = {};
+  out->threads_per_block = kThreads;
+  out->registers = kRegisters;
+  out->ptx_version = out->binary_version = version;
+  out->dynamic_shared = kDynamicShared;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaGetSymbolAddress(void** address, void const*) {
+  *address = reinterpret_cast<void*>(kFirstAddress);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaGetFuncBySymbol(Handle* function, void const* symbol) {
+  *function = const_cast<void*>(symbol);
+  return kSuccess;
+}
+NULL_GPU_ALIAS(__cudaGetKernel, cudaGetFuncBySymbol);
+
+// A library is not read, so it has no variables, and its kernels are not counted.
+NULL_GPU_API int null_cudaLibraryGetGlobal(void**, Size*, Handle, char const*) {
+  return failed(kNotFound);
+}
+NULL_GPU_ALIAS(cudaLibraryGetManaged, cudaLibraryGetGlobal);
+NULL_GPU_API int null_cudaLibraryGetKernelCount(unsigned* count, Handle) {
+  *count = 0;
+  return kSuccess;
+}
+
+// -- the driver
+
+NULL_GPU_API int null_cuModuleGetLoadingMode(int* mode) {
+  *mode = 2;  // lazy
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuModuleGetGlobal_v2(Address* address, Size* size, Handle, char const*) {
+  if (address != nullptr) *address = kFirstAddress;
+  if (size != nullptr) *size = 8;
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuFuncGetAttribute(int* value, int attribute, Handle) {
+  int const version = Machine::get().kernel_version();
+  switch (attribute) {
+      // clang-format off
+    case 0: *value = kThreads; break;
+    case 4: *value = kRegisters; break;
+    case 5: case 6: *value = version; break;  // of PTX, of the machine code
+    default: *value = 0;
+      // clang-format on
+  }
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned,
+                                     unsigned, unsigned, Handle stream) {
+  return launched_by_driver(stream);
+}
+NULL_GPU_ALIAS(cuLaunchCooperativeKernel, cuLaunchKernel);
+
+NULL_GPU_API int null_cuLaunchKernelEx(DriverLaunchConfig const* config) {
+  return launched_by_driver(config->stream);
+}
+
+NULL_GPU_API int null_cuTensorMapEncodeTiled(void* map) {
+  std::memset(map, 0, 128);
+  return kSuccess;
+}
+NULL_GPU_ALIAS(cuTensorMapEncodeIm2col, cuTensorMapEncodeTiled);
+
+NULL_GPU_API int null_cuLinkCreate_v2(unsigned, void*, void*, Handle* link) {
+  *link = Machine::get().new_handle();
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cuLinkComplete(Handle, void** binary, Size* size) {
+  static char nothing[16];
+  *binary = nothing;
+  if (size != nullptr) *size = sizeof nothing;
+  return kSuccess;
+}
+
+// -- both
+
+NULL_GPU_API int null_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void const*,
+                                                                    int threads, Size shared) {
+  *blocks = Machine::get().blocks_at_once(threads, shared);
+  return kSuccess;
+}
+NULL_GPU_ALIAS(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+               cudaOccupancyMaxActiveBlocksPerMultiprocessor);
+NULL_GPU_ALIAS(cuOccupancyMaxActiveBlocksPerMultiprocessor,
+               cudaOccupancyMaxActiveBlocksPerMultiprocessor);
+
+NULL_GPU_API int null_cudaOccupancyMaxActiveClusters(int* clusters, void const*, void const*) {
+  *clusters = Machine::get().settings().multiprocessors;
+  return kSuccess;
+}
+NULL_GPU_ALIAS(cuOccupancyMaxActiveClusters, cudaOccupancyMaxActiveClusters);
+
+// What is loaded or found has a handle, and nothing else.
+NULL_GPU_API int null_cuModuleLoadData(Handle* module, void const*) {
+  *module = Machine::get().new_handle();
+  return kSuccess;
+}
+NULL_GPU_ALIAS(cuModuleLoadDataEx, cuModuleLoadData);
+NULL_GPU_ALIAS(cuModuleLoad, cuModuleLoadData);
+NULL_GPU_ALIAS(cuModuleGetFunction, cuModuleLoadData);
+NULL_GPU_ALIAS(cuLibraryLoadData, cuModuleLoadData);
+NULL_GPU_ALIAS(cudaLibraryLoadData, cuModuleLoadData);
+NULL_GPU_ALIAS(cudaLibraryLoadFromFile, cuModuleLoadData);
+NULL_GPU_ALIAS(cudaLibraryGetKernel, cuModuleLoadData);
+NULL_GPU_ALIAS(cudaLibraryGetUnifiedFunction, cuModuleLoadData);
+
+NULL_GPU_API int null_cuModuleUnload(Handle) { return kSuccess; }
+NULL_GPU_ALIAS(cuLibraryUnload, cuModuleUnload);
+NULL_GPU_ALIAS(cuFuncSetAttribute, cuModuleUnload);
+NULL_GPU_ALIAS(cuFuncSetCacheConfig, cuModuleUnload);
+NULL_GPU_ALIAS(cuLinkAddData_v2, cuModuleUnload);
+NULL_GPU_ALIAS(cuLinkDestroy, cuModuleUnload);
+NULL_GPU_ALIAS(cudaLibraryUnload, cuModuleUnload);
+NULL_GPU_ALIAS(cudaFuncSetAttribute, cuModuleUnload);
+NULL_GPU_ALIAS(cudaFuncSetCacheConfig, cuModuleUnload);
+NULL_GPU_ALIAS(cudaKernelSetAttributeForDevice, cuModuleUnload);
