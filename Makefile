@@ -154,7 +154,7 @@ bench: $(VENV)/.bench  ## the fast benchmarks on the working tree; results are n
 BASE ?= main
 HEAD ?= HEAD
 bench-compare: $(VENV)/.bench  ## check whether a commit changed counted results or instructions: BASE=main HEAD=HEAD
-	$(BIN)/allocbench asv-compare $(BASE) $(HEAD) $(if $(SUMMARY),--markdown $(SUMMARY))
+	PYTHONPATH=. $(BIN)/python -m benchmarks.workshop.asv_results compare $(BASE) $(HEAD) $(if $(SUMMARY),--markdown $(SUMMARY))
 
 # The bundled traces are made on a null GPU with a CUDA build of this PyTorch.
 TRACES := build/torch/2.13.0

@@ -4,9 +4,15 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from benchmarks.workshop.asv_results.__main__ import main
 
 ALLOCATORS = ("bfc", "naive")
 WORKLOADS = ("train",)
@@ -71,3 +77,21 @@ def write(
     path = place / f"{commit[:8]}-{environment}.json"
     path.write_text(json.dumps(stored))
     return path
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How the tool for results ended, and what it printed."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def run(line: str) -> Ended:
+    """Run `benchmarks.workshop.asv_results`."""
+    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
+        out.buffer = BytesIO()  # type: ignore[attr-defined]
+        code = main(shlex.split(line))
+        printed = out.getvalue() + out.buffer.getvalue().decode()  # type: ignore[attr-defined]
+    return Ended(code, printed, err.getvalue())

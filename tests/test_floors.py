@@ -36,7 +36,7 @@ PYTHON_FLOORS["tests"] = PYTHON_FLOORS["docs"] | {"docs"}
 FLOORS_OF_ALLOCBENCH = (
     {"base"},
     {"errors", "interrupts"},
-    {"asv", "output", "programs", "replays", "verification"},
+    {"output", "programs", "replays", "verification"},
     {"inputs", "questions", "sweeps"},
     {"commands"},
     {"__main__", "api", "cli", "peak_change", "pytest_plugin", "testing"},

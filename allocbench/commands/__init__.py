@@ -15,7 +15,6 @@ QUESTIONS = "Questions"
 ALLOCATORS = "Allocators"
 TRACES = "Traces"
 GPU = "On a GPU, or on a null GPU"
-ASV = "Benchmarks across commits, with asv"
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,7 @@ class Command:
 
     def load(self) -> ModuleType:
         """The module of the command."""
-        return import_module(f"{__name__}.{self.name.replace('-', '_')}")
+        return import_module(f"{__name__}.{self.name}")
 
 
 COMMANDS = (
@@ -119,9 +118,6 @@ COMMANDS = (
         GPU,
     ),
     Command("verify", "Verify `caching` against recordings of real GPUs.", GPU),
-    Command("asv-compare", "Run benchmarks on two commits and compare them.", ASV),
-    Command("asv-machine", "Record the GPU, driver, CUDA and torch of this machine, for asv.", ASV),
-    Command("asv-scrub", "Remove interpreter paths from results before they are committed.", ASV),
 )
 
 EXAMPLES = (

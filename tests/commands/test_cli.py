@@ -56,7 +56,7 @@ def placements(line: str) -> list[tuple[int, ...]]:
 
 
 # Programs as workloads are tested in test_program_workloads.py.
-_ELSEWHERE = ("record", "run", "asv-compare", "asv-machine", "asv-scrub")
+_ELSEWHERE = ("record", "run")
 NEED_MORE = tuple(f"allocbench {name}" for name in _ELSEWHERE)  # tested there
 
 
@@ -75,13 +75,6 @@ def test_every_help_has_its_summary_and_examples(command: Command) -> None:
 def test_the_help_lists_every_command_in_its_group() -> None:
     shown = output("--help")
     assert re.findall(r"^│ ([a-z-]+) {2,}[A-Z]", shown, re.M) == [one.name for one in COMMANDS]
-    first, _, asv = shown.partition("Benchmarks across commits, with asv")
-    assert "asv-" not in first
-    assert set(re.findall(r"^│ ([a-z-]+) ", asv, re.M)) == {
-        "asv-compare",
-        "asv-machine",
-        "asv-scrub",
-    }
     examples = {example for command in COMMANDS for example in command.load().EXAMPLES}
     assert set(EXAMPLES) <= examples
 

@@ -59,8 +59,8 @@ WRITING = {
     "diff": f"{SHOWN['diff']} --json",
 }
 """Commands that write a file, whose name comes last."""
-ELSEWHERE = {"record", "run", "asv-compare", "asv-machine", "asv-scrub"}
-"""Commands that need PyTorch or a repository, and are tested with them."""
+ELSEWHERE = {"record", "run"}
+"""Commands that need PyTorch, and are tested with it."""
 READ_ONLY = "/sys/new.csv"
 ENDED = [command for command in SHOWN if command != "sweep"]
 """`sweep` starts processes, which takes seconds; `test_sweep.py` ends it."""

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import Result
 
-from allocbench.reports.rows import asv, gate
-from allocbench.reports.rows.gate import Comparison, Statement
+from allocbench.reports.rows import asv
+from benchmarks.workshop.asv_results import gate
+from benchmarks.workshop.asv_results.gate import Comparison, Statement
 from tests import asv_results as made
-from tests.commands import run
 
 BASE, HEAD = "a" * 40, "b" * 40
 
@@ -180,8 +179,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "asv"
 
 
-def asv_compare(base: str, head: str, rest: str = "") -> Result:
-    return run(f"asv-compare {base} {head} --results asv {rest}")
+def asv_compare(base: str, head: str, rest: str = "") -> made.Ended:
+    return made.run(f"compare {base} {head} --results asv {rest}")
 
 
 def test_the_exit_code_distinguishes_outcomes(repository: Path) -> None:
@@ -222,13 +221,12 @@ def test_the_summary_goes_to_a_file(repository: Path) -> None:
     ("arguments", "words"),
     [
         ("main nowhere --results asv", "nowhere: no such commit"),
-        ("main --version --results asv", "No such option"),
         ("main main --results missing", "missing/benchmarks.json: cannot read"),
         ("main main", "asv.conf.json: not found here"),
     ],
 )
 def test_wrong_usage_is_one_line(repository: Path, arguments: str, words: str) -> None:
-    result = run(f"asv-compare {arguments}")
+    result = made.run(f"compare {arguments}")
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr
     assert result.stderr.count("\n") == 1

@@ -12,15 +12,31 @@ import pytest
 
 from allocbench.reports.rows import asv
 from tests import asv_results as made
-from tests.commands import error, folder, output
 
-__all__ = ["folder"]
 PYTHON = "/home/someone/envs/x/bin/python3.11"
 EXISTING = "existing-py_home_someone_envs_x_bin_python3.11"
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def output(line: str) -> str:
+    ended = made.run(line)
+    assert (ended.exit_code, ended.stderr) == (0, "")
+    return ended.stdout
+
+
+def error(line: str) -> str:
+    ended = made.run(line)
+    assert (ended.exit_code, ended.stdout, ended.stderr.count("\n")) == (2, "", 1)
+    return ended.stderr
+
+
 def test_the_machine_record_says_what_device_it_has() -> None:
-    output("asv-machine --machine here --file machines.json")
+    output("machine --machine here --file machines.json")
     record = json.loads(Path("machines.json").read_text())["here"]
     assert record["machine"] == "here"
     assert record["torch"] == version("torch")
@@ -32,12 +48,12 @@ def test_writing_the_machine_again_changes_nothing() -> None:
     Path("machines.json").write_text(
         json.dumps({"version": 1, "other": {"machine": "other"}, "here": {"cpu": "mine"}})
     )
-    output("asv-machine --machine here --file machines.json")
+    output("machine --machine here --file machines.json")
     first = Path("machines.json").read_bytes()
     stored = json.loads(first)
     assert stored["other"] == {"machine": "other"}
     assert stored["here"]["cpu"] == "mine"
-    output("asv-machine --machine here --file machines.json")
+    output("machine --machine here --file machines.json")
     assert Path("machines.json").read_bytes() == first
 
 
@@ -50,7 +66,7 @@ def test_a_gpu_is_named_with_its_driver(monkeypatch: pytest.MonkeyPatch, folder:
     )
     tool.chmod(0o755)
     monkeypatch.setenv("PATH", str(tool.parent), prepend=":")
-    output("asv-machine --machine gpu --file machines.json")
+    output("machine --machine gpu --file machines.json")
     record = json.loads(Path("machines.json").read_text())["gpu"]
     assert [record[key] for key in ("gpu", "driver", "cuda", "device")] == [
         "NVIDIA H200",
@@ -62,13 +78,13 @@ def test_a_gpu_is_named_with_its_driver(monkeypatch: pytest.MonkeyPatch, folder:
 
 def test_a_machine_file_of_another_schema_is_refused() -> None:
     Path("machines.json").write_text('{"version": 7}')
-    assert "machines.json" in error("asv-machine --file machines.json")
+    assert "machines.json" in error("machine --file machines.json")
 
 
 def test_scrubbed_results_hold_no_path_and_stay_as_they_are(folder: Path) -> None:
     made.write(Path("asv"), "a" * 40, environment=EXISTING, python=PYTHON)
     made.write(Path("asv"), "b" * 40)
-    assert output("asv-scrub asv") == "1 of 2 files changed\n"
+    assert output("scrub asv") == "1 of 2 files changed\n"
     names = sorted(path.name for path in Path("asv/sim").glob("*-*.json"))
     assert names == ["aaaaaaaa-existing-py3.11.json", "bbbbbbbb-virtualenv-py3.11.json"]
     text = Path("asv/sim", names[0]).read_text()
@@ -77,22 +93,22 @@ def test_scrubbed_results_hold_no_path_and_stay_as_they_are(folder: Path) -> Non
         "existing-py3.11",
         "virtualenv-py3.11",
     }
-    assert output("asv-scrub asv") == "0 of 2 files changed\n"
+    assert output("scrub asv") == "0 of 2 files changed\n"
     assert Path("asv/sim", names[0]).read_text() == text
 
 
 def test_an_interpreter_that_does_not_say_its_version_is_unknown(folder: Path) -> None:
     made.write(Path("asv"), "a" * 40, environment="existing-py_opt_python3", python="/opt/python3")
-    output("asv-scrub asv")
+    output("scrub asv")
     assert [path.name for path in Path("asv/sim").glob("*-*.json")] == ["aaaaaaaa-existing.json"]
-    assert output("asv-scrub asv") == "0 of 1 files changed\n"
+    assert output("scrub asv") == "0 of 1 files changed\n"
 
 
 def test_two_results_that_would_share_a_name_are_not_changed(folder: Path) -> None:
     made.write(Path("asv"), "a" * 40, environment=EXISTING, python=PYTHON)
     made.write(Path("asv"), "a" * 40, environment="existing-py3.11")
-    assert "two results of one commit" in error("asv-scrub asv")
+    assert "two results of one commit" in error("scrub asv")
 
 
 def test_a_folder_without_results_is_refused() -> None:
-    assert "not a results folder of asv" in error("asv-scrub .")
+    assert "not a results folder of asv" in error("scrub .")

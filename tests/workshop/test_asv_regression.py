@@ -23,6 +23,7 @@ FILES = (".gitignore", "asv.conf.json", "pyproject.toml", "CMakeLists.txt", "REA
 FACTORY = Path("allocators/factory.py")
 PARSED = "parsed = spec.parse(text)"
 TAKES_ALL = PARSED.replace("text", "'bfc:allow_growth=false' if text == 'bfc' else text")
+TOOL = "benchmarks.workshop.asv_results"
 BENCH = "FastMemory.track_(peak_reserved|overhead|device_calls)"
 
 
@@ -92,7 +93,7 @@ class Repository:
         assert self.git("status", "--porcelain") == ""
 
     def compare(self, base: str, head: str, *, code: int) -> str:
-        line = [sys.executable, "-P", "-m", "allocbench", "asv-compare", base, head]
+        line = [sys.executable, "-P", "-m", TOOL, "compare", base, head]
         return self.run(*line, "--results", ".asv/results", code=code).stdout
 
     def copy_results(self, base: str, other: str) -> None:

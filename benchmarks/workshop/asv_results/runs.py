@@ -17,7 +17,7 @@ from tempfile import NamedTemporaryFile
 
 from allocbench.errors import UsageError
 from allocbench.reports.rows.asv import AsvResult, cells
-from allocbench.reports.rows.gate import Statement
+from benchmarks.workshop.asv_results.gate import Statement
 
 TRAILER = "Metric-change"
 CONFIG = "asv.conf.json"
