@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
-from io import BytesIO, StringIO
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -90,8 +90,9 @@ class Ended:
 
 def run(line: str) -> Ended:
     """Run `benchmarks.workshop.asv_results`."""
-    with redirect_stdout(StringIO()) as out, redirect_stderr(StringIO()) as err:
-        out.buffer = BytesIO()  # type: ignore[attr-defined]
+    out, err = (TextIOWrapper(BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    with redirect_stdout(out), redirect_stderr(err):
         code = main(shlex.split(line))
-        printed = out.getvalue() + out.buffer.getvalue().decode()  # type: ignore[attr-defined]
-    return Ended(code, printed, err.getvalue())
+    for stream in (out, err):
+        stream.seek(0)
+    return Ended(code, out.read(), err.read())

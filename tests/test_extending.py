@@ -106,25 +106,20 @@ def test_a_metric(copy: Copy) -> None:
 
 def test_charts(copy: Copy) -> None:
     copy.insert(
-        "reports/charts/charts.py",
-        "_ROW_CHARTS = (\n",
-        '    _RowChart("toy", figures.overhead, ("overhead",)),\n',
+        "reports/charts/figures.py",
+        "ROW_FIGURES: Mapping[str, tuple[Sequence[str], Bound]] = {\n",
+        '    "toy": (("overhead",), None),\n',
     )
     copy.insert(
-        "reports/charts/charts.py",
-        "CASE_CHARTS = (\n",
-        """    CaseChart(
-        "case-toy",
-        "memory",
-        lambda shown: figures.memory_over_time(shown.table("memory"), shown.case, shown.looks),
-    ),
-""",
+        "reports/charts/figures.py",
+        "CASE_FIGURES: Mapping[str, Callable[[pd.DataFrame, Case, Looks], Figure]] = {\n",
+        '    "moments": lambda table, case, looks: Figure(),\n',
     )
     options = ("--allocators", "naive,bfc", "--time", "0", "--results", "results.zip")
     copy.allocbench("compare", "random:allocs=50", *options)
     copy.allocbench("report", "results.zip", "--figures", "figures")
     names = {path.name for path in (copy.root / "figures").iterdir()}
-    assert {"toy.svg", "random-allocs-50-case-toy.png"} <= names
+    assert {"toy.svg", "random-allocs-50-moments.png"} <= names
 
 
 def test_a_file_format(copy: Copy) -> None:

@@ -80,11 +80,11 @@ def run(
     if output is None and figures is None:
         return
     try:
-        from allocbench.reports.charts import export
+        from allocbench.reports.charts import figures as drawings
         from allocbench.reports.page import html
     except ModuleNotFoundError as error:
         raise UsageError(str(error)) from error
     if output:
         html.write(bundle_read, output, command=context.obj, reference=base, history=past)
     if figures:
-        export.write(bundle_read, figures, past)
+        drawings.write(bundle_read, figures)

@@ -2,16 +2,17 @@
 """The figures: their numbers, labels of modelled ones, and no overlapping texts."""
 
 from collections.abc import Callable
-from itertools import combinations, pairwise
+from functools import partial
+from itertools import combinations
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 pytest.importorskip("seaborn")
+
+from pathlib import Path
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -19,21 +20,32 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from allocbench.reports.charts import export, figures
+from allocbench.replays import experiment
+from allocbench.replays.experiment import Effort
+from allocbench.replays.trace_blocks import TraceBlocks
+from allocbench.reports.charts import figures
 from allocbench.reports.charts.looks import FLOOR, looks_of
+from allocbench.reports.charts.panels import pareto_front, style
+from allocbench.reports.rows.bundle import Bundle
+from allocbench.reports.rows.details import join, none, of_run
 from allocbench.reports.rows.ranking import cases
 from allocbench.reports.rows.results import frame
+from allocbench.workloads import catalog
 from tests import panel_texts
+from tests.allocators.test_replay import program
 from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized
 
-PER_ROW = [
-    figures.min_capacity,
-    figures.overhead,
-    figures.fragmentation,
-    figures.host_time,
-    figures.device_time,
+
+def of_row(key: str) -> Callable[[pd.DataFrame], Figure]:
+    """What draws a figure of result rows."""
+    metrics, bound = figures.ROW_FIGURES[key]
+    return partial(figures.of_metrics, metrics=metrics, bound=bound)
+
+
+ACROSS = [
+    *(of_row(key) for key in ("capacity", "overhead", "fragmentation", "host", "device")),
+    figures.latency_against_memory,
 ]
-ACROSS = [*PER_ROW, figures.latency_against_memory]
 
 
 def matrix(workloads: int, allocators: int) -> pd.DataFrame:
@@ -73,7 +85,7 @@ def box(text: Text) -> Bbox:
 
 def test_bars_are_as_long_as_the_numbers() -> None:
     table = frame([sized("a", 10, 40), sized("b", 16, 20), row("c", min_capacity=None)])
-    (panel,) = panels(figures.min_capacity(table))
+    (panel,) = panels(of_row("capacity")(table))
     assert [round(bar.get_width(), 6) for bar in panel.patches] == [10, 16, 0]  # type: ignore[attr-defined]
     assert numbers(panel) == ["10.0 GiB", "16.0 GiB", "n/a"]
     assert [label.get_text() for label in panel.get_yticklabels()] == ["a", "b", "c"]
@@ -83,7 +95,7 @@ def test_bars_are_as_long_as_the_numbers() -> None:
 
 def test_a_floor_does_not_stretch_the_axis_and_keeps_its_number() -> None:
     far = {**floor(), "overhead": 40.0, "failures": 5}
-    (panel,) = panels(figures.overhead(frame([sized("a", 10, 40), far])))
+    (panel,) = panels(of_row("overhead")(frame([sized("a", 10, 40), far])))
     assert panel.get_xlim()[1] < 3
     assert numbers(panel) == ["1.25x", "40.0x (cut, failed)"]
     far["peak_reserved"] = 80 * GIB
@@ -103,14 +115,14 @@ def test_the_device_time_axis_says_what_it_is(
     source: str, device: str, words: str, number: str
 ) -> None:
     table = frame([row("a", device=device, device_seconds_source=source)])
-    (panel,) = panels(figures.device_time(table))
+    (panel,) = panels(of_row("device")(table))
     assert panel.get_xlabel() == f"device time, ms ({words})"
     assert numbers(panel) == [number]
 
 
 def test_both_kinds_of_fragmentation_stand_side_by_side() -> None:
     table = frame([row("a"), row("b", fragmentation_ratio=None)])
-    left, right = panels(figures.fragmentation(table))
+    left, right = panels(of_row("fragmentation")(table))
     assert left.get_xlabel() == "fragmentation ratio, %"
     assert right.get_xlabel() == "internal fragmentation, %"
     assert numbers(left) == ["10.0%", "n/a"]
@@ -125,7 +137,8 @@ def test_latency_is_drawn_against_memory() -> None:
     assert {tuple(point) for point in points.tolist()} == {(9, 40), (9, 360), (12, 20), (12, 180)}
     assert np.asarray(front.get_xydata()).round(6).tolist() == [[9, 40], [12, 20]]
     assert list(bound.get_xdata()) == [8, 8]  # type: ignore[arg-type]
-    assert numbers(panel) == ["a", "b"]
+    (names,) = [one for one in [panel.get_legend()] if one is not None]
+    assert [text.get_text() for text in names.get_texts()] == ["a", "b"]
 
 
 def over_time(table: pd.DataFrame, lines: pd.DataFrame) -> Figure:
@@ -198,16 +211,130 @@ def test_missing_measurements_are_named(draw: Callable[[pd.DataFrame], Figure]) 
 
 @pytest.mark.parametrize("draw", ACROSS)
 def test_names_are_drawn_as_they_are(draw: Callable[[pd.DataFrame], Figure]) -> None:
-    picture = export.drawn(draw(frame([row("$x^2$"), row(HOSTILE)])), "svg", "key").decode()
+    picture = figures.picture(draw(frame([row("$x^2$"), row(HOSTILE)])), "svg", "key").decode()
     assert ">$x^2$</text>" in picture
     assert "&lt;script&gt;" in picture
     assert "<script" not in picture
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=14))
-def test_labels_are_moved_apart(positions: list[float]) -> None:
-    placed = figures.apart(positions, 0.05)
-    ordered = sorted(placed)
-    assert all(b - a >= 0.05 - 1e-9 for a, b in pairwise(ordered))
-    assert max(placed) <= 1
-    assert [placed[n] for n in sorted(range(len(positions)), key=positions.__getitem__)] == ordered
+SPECS = ("bfc", "naive", "buddy", "bump")
+
+
+@pytest.fixture(scope="module")
+def given() -> Bundle:
+    rows, parts = [], []
+    for workload, trace in (("gpt2", catalog.load("gpt2-train")), ("small", program())):
+        prepared = TraceBlocks.of(workload, trace)
+        parts.append(prepared.details())
+        for spec in SPECS:
+            made, found = experiment.run(
+                trace,
+                spec,
+                "sim:80GiB",
+                Effort(1, capacity=False),
+                workload=workload,
+                trace_blocks=prepared,
+            )
+            rows.append(made)
+            parts.append(found)
+    return Bundle(frame(rows), join(parts))
+
+
+def test_every_figure_has_its_data_and_no_text_lies_over_another(given: Bundle) -> None:
+    made = dict(figures.figures_of(given))
+    every = {
+        f"{name}-{key}" for name in ("gpt2", "small") for key in ("trade", "memory", "latency")
+    }
+    heats = {"heat-overhead", "heat-seconds_per_event_steady", "heat-alloc_p99_seconds"}
+    assert made.keys() == every | heats | (figures.ROW_FIGURES.keys() - {"capacity"})
+    rows_only = dict(figures.figures_of(Bundle(given.rows, none()))).keys()
+    assert made.keys() - rows_only == {name for name in every if not name.endswith("trade")}
+    for name in sorted(made.keys() - figures.ROW_FIGURES.keys()):
+        with style():
+            figure = drawn(made[name]())
+        for panel in panels(figure):
+            boxes = [(t.get_text(), t.get_window_extent()) for t in panel_texts.shown(panel)]
+            for (one, first), (other, second) in combinations(boxes, 2):
+                across = min(first.x1, second.x1) - max(first.x0, second.x0)
+                high = min(first.y1, second.y1) - max(first.y0, second.y0)
+                assert across < 2 or high < 3, f"{name}: {one!r} lies over {other!r}"
+
+
+def test_the_distribution_is_drawn_from_its_table(given: Bundle) -> None:
+    draw = dict(figures.figures_of(given))["gpt2-latency"]
+    figure = draw()
+    shown_panels = panels(figure)
+    assert [panel.get_title("left") for panel in shown_panels] == ["alloc", "free"]
+    for panel in shown_panels:
+        assert len(panel.lines) == len(SPECS)
+        for line in panel.lines:
+            assert np.all(np.diff(np.asarray(line.get_ydata())) >= 0)
+    table = of_run(given.details, "latency", workload="gpt2", allocator="bfc")
+    mine = table[table["call"] == "alloc"]
+    shown = np.asarray(shown_panels[0].lines[0].get_xdata())
+    assert shown.tolist() == mine.loc[mine["seconds"] > 0, "seconds"].tolist()
+
+
+def test_a_pareto_front_holds_the_points_that_no_other_beats() -> None:
+    points = {"a": (1.0, 9.0), "b": (2.0, 4.0), "c": (2.0, 5.0), "d": (3.0, 4.0), "e": (4.0, 1.0)}
+    assert pareto_front(points) == ["a", "b", "e"]
+    assert pareto_front({}) == []
+
+
+def test_a_heat_map_says_the_metric_and_colors_the_ratio() -> None:
+    rows = [
+        sized("a", 9, 40, "one"),
+        sized("b", 18, 20, "one"),
+        sized("a", 12, 40, "two", failures=1, overhead=None),
+        sized("b", 10, 20, "two"),
+    ]
+    (panel, _) = figures.heat_map(cases(frame(rows)), "overhead").axes
+    assert [text.get_text() for text in panel.texts] == ["1.12x", "2.25x", "failed", "1.25x"]
+    shown: Any = panel.collections[0].get_array()
+    values = np.ma.filled(shown, np.nan).ravel()  # by row: a, then b
+    assert values[[0, 2, 3]].tolist() == [1, 2, 1]
+    assert np.isnan(values[1])
+
+
+def test_simulated_and_measured_are_labeled_side_by_side() -> None:
+    on_gpu: dict[str, Any] = {
+        "device": "cuda:0",
+        "device_kind": "cuda",
+        "device_seconds_source": "measured",
+    }
+    rows = [row("a", "one"), row("a", "two"), row("a", "one", **on_gpu), row("a", "two", **on_gpu)]
+    assert [case.title for case in cases(frame(rows))] == [
+        "one on sim:80GiB (simulated)",
+        "one on cuda:0 (measured)",
+        "two on sim:80GiB (simulated)",
+        "two on cuda:0 (measured)",
+    ]
+
+
+def test_every_chart_is_written_as_svg_and_png_with_harmless_names(
+    given: Bundle, tmp_path: Path
+) -> None:
+    few = Bundle(given.rows[given.rows["workload"] == "small"], given.details)
+    written = figures.write(few, tmp_path / "figures")
+    names = {path.name for path in written}
+    assert {"small-memory.svg", "small-memory.png", "overhead.svg", "small-trade.png"} <= names
+    assert {path.name for path in (tmp_path / "figures").iterdir()} == names
+    for path in written:
+        data = path.read_bytes()
+        assert data.startswith(b"\x89PNG" if path.suffix == ".png" else b"<?xml")
+        assert len(data) > 2000
+    before = {path: path.read_bytes() for path in written if "overhead" in path.name}
+    only = Bundle(few.rows, none())
+    figures.write(only, tmp_path / "figures")
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_file_names_consist_of_harmless_letters(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "picture", lambda *_: b"")
+    rows = [row("a", "../../etc/x", min_capacity=None, device_seconds=None)]
+    rows += [row("a", HOSTILE), row("a", "..\\é")]
+    written = figures.write(Bundle(frame(rows)), tmp_path)
+    assert {path.parent for path in written} == {tmp_path}
+    assert {"etc-x-trade.svg", "e-trade.svg"} <= {path.name for path in written}
