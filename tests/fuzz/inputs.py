@@ -2,7 +2,8 @@
 """What is fuzzed with bytes: readers of files and of texts, each a function of the bytes.
 
 A target returns, or raises an error for users; anything else that it raises is a defect. What is
-read must also be usable: a trace is written, read again and replayed.
+read must also be usable: a trace is written, read again and replayed, with one of all strategies
+and wrappers that depends on its content.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import io
 import json
 import os
 import pickle
+import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -49,10 +51,12 @@ from allocbench.workloads.recordings import Recording
 from allocbench.workloads.serving import model_configs
 from allocbench.workloads.serving.architectures import Architecture
 from allocbench.workloads.trace import COLUMNS, OPTIONAL_COLUMNS
+from tests.conftest import CASES
 
 MOST_REPLAYED = 20_000  # events
 _DECODE_TOKENS = 256
 """Tokens that a server generates per step; with few, simulating it takes nearly all of the time."""
+_NAMES = allocators.names()
 _FILE = open(os.memfd_create("input"), "wb", buffering=0)  # noqa: SIM115  each input replaces it
 _PATH = Path(f"/proc/self/fd/{_FILE.fileno()}")
 
@@ -89,7 +93,9 @@ def _use(trace: Trace) -> None:
         return
     if trace.allocs:
         lifetimes(trace)
-    for text in ("check:of=caching", "bump"):
+    drawn = zlib.crc32(content.getvalue())
+    case, name = CASES[drawn % len(CASES)], _NAMES[drawn % len(_NAMES)]
+    for text in ("check:of=caching", "bump", case.spec, f"per_stream:of={name}"):
         allocator = allocators.make(text, allocators.SimulatedDevice("1TiB"))
         allocators.replay(trace, allocator)
         allocator.check()

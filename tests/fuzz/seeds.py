@@ -87,6 +87,8 @@ def seeds() -> dict[str, list[bytes]]:
     good = make(GOOD)
     large = catalog.load("ramp:blocks=100")
     csv = [_bytes(good, write_csv), b"ID;Op;Size;extra\r\n0x7f;alloc;1.0;\r\n0x7f;free;;\r\n"]
+    rows = (f"alloc,{n},{1 + n % 9 * 300},{n},{n}\n" for n in range(200))
+    csv.append(("op,id,size,stream,pool\n" + "".join(rows)).encode())
     metadata = json.dumps({"version": 2, "labels": ["", "step"], "provenance": {}, "pools": []})
     return {
         "parquet": [_bytes(trace, write_parquet) for trace in (good, large)],

@@ -70,8 +70,15 @@ void Device::keep_memory(bool keep) {
 
 void Device::free_all(void const* owner) {
   std::scoped_lock const guard(mutex_);
-  for (auto segment = held_.begin(); segment != held_.end();)
-    segment = segment->second.owner == owner ? free_held(segment) : std::next(segment);
+  if (!std::exchange(indexed_, true)) {
+    by_owner_.clear();
+    for (auto const& [start, held] : held_) by_owner_[held.owner].push_back(start);
+  }
+  if (auto const found = by_owner_.extract(owner))
+    for (Address const start : found.mapped())
+      if (auto const segment = held_.find(start);
+          segment != held_.end() && segment->second.owner == owner)
+        free_held(segment);
   do_blocks_freed(owner);
 }
 
@@ -154,6 +161,7 @@ void Device::hold(Address segment, Size size, void const* owner, Kind kind) {
   // Most devices return lower addresses each time, or higher ones, so this needs no search.
   bool const last = !held_.empty() && segment > held_.rbegin()->first;
   auto const near = last ? held_.end() : held_.begin();
+  indexed_ = false;
   Held held{size, obtained_++, owner, kind};
   if (spare_.empty()) {
     held_.emplace_hint(near, segment, std::move(held));

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "core/mapped_pages.hpp"
@@ -154,7 +155,11 @@ class Device {
 
   Segments held_;
   Segments::node_type spare_;  // the last entry that was erased, whose memory the next one takes
-  std::size_t pages_ = 0;      // in all reservations
+  // What each owner held when `free_all` was last called. Thousands of allocators may end one after
+  // another; it is made again only if something was obtained in between.
+  std::unordered_map<void const*, std::vector<Address>> by_owner_;
+  bool indexed_ = false;
+  std::size_t pages_ = 0;  // in all reservations
   std::uint32_t obtained_ = 0;
   bool keeps_calls_ = false;
   std::vector<Call> calls_;

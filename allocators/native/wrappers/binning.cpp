@@ -35,14 +35,17 @@ Binning::Bin* Binning::Bins::bin_for(Size size) {
 
 Binning::Bins& Binning::bins_of(Stream stream) {
   PoolId const pool = pool_of(stream);
-  return bins_.try_emplace(pool, pool, smallest_, largest_).first->second;
+  Bins& bins = bins_.try_emplace(pool, pool, smallest_, largest_).first->second;
+  bins.largest_free.reset();
+  return bins;
 }
 
 // Gets another chunk of blocks from the inner allocator, if it has one.
 void Binning::fill(Bins& bins, Bin& bin, Queue& queue, Stream stream) {
   Block const chunk = inner().try_allocate(bin.size * kBlocksPerChunk, stream);
   if (chunk.size == 0) return;
-  std::vector<Index>& blocks = bins.chunks[chunk.address];
+  auto& [blocks, rest] = bins.chunks[chunk.address];
+  rest = chunk.size - bin.size * kBlocksPerChunk;
   for (Size offset = 0; offset < bin.size * kBlocksPerChunk; offset += bin.size) {
     Index const block = nodes_.create(chunk.address + offset, bin.size);
     blocks.push_back(block);
@@ -94,8 +97,10 @@ bool Binning::is_free(std::vector<Index> const& blocks) const {
 
 // Gives the chunks without an allocated block back to the inner allocator.
 void Binning::give_back(Bins& bins) {
+  bins.largest_free.reset();
   for (auto chunk = bins.chunks.begin(); chunk != bins.chunks.end();) {
-    auto const& [address, blocks] = *chunk;
+    auto const address = chunk->first;
+    auto const& blocks = chunk->second.blocks;
     if (!is_free(blocks)) {
       ++chunk;
       continue;
@@ -126,28 +131,20 @@ void Binning::do_trim_pool(PoolId pool) {
 
 std::vector<Segment> Binning::do_snapshot() const {
   auto segments = Wrapper::do_snapshot();
-  auto const blocks_of_chunk = [this](Block const& given) -> std::vector<Index> const* {
-    for (auto const& [pool, bins] : bins_) {
-      auto const chunk = bins.chunks.find(given.address);
-      if (given.allocated() && chunk != bins.chunks.end()) return &chunk->second;
-    }
-    return nullptr;
-  };
+  std::map<Address, Chunk const*> chunks;
+  for (auto const& [pool, bins] : bins_)
+    for (auto const& [address, chunk] : bins.chunks) chunks.emplace(address, &chunk);
   for (Segment& segment : segments) {
     std::vector<Block> shown;
     for (Block const& block : segment.blocks) {
-      auto const* const blocks = blocks_of_chunk(block);
-      if (blocks == nullptr) {
+      auto const found = block.allocated() ? chunks.find(block.address) : chunks.end();
+      if (found == chunks.end()) {
         shown.push_back(block);
         continue;
       }
-      Address end = block.address;
-      for (Index const index : *blocks) {
-        shown.push_back(nodes_[index].block);
-        end = shown.back().end();
-      }
-      // The inner allocator may have given more than was requested.
-      if (end < block.end()) shown.push_back({end, block.end() - end, 0});
+      auto const& [blocks, rest] = *found->second;
+      for (Index const index : blocks) shown.push_back(nodes_[index].block);
+      if (rest > 0) shown.push_back({block.end() - rest, rest, 0});
     }
     segment.blocks = std::move(shown);
   }
@@ -155,10 +152,21 @@ std::vector<Segment> Binning::do_snapshot() const {
 }
 
 Size Binning::do_largest_free() const {
+  Size largest = Wrapper::do_largest_free();
+  for (auto const& [pool, bins] : bins_) {
+    if (!bins.largest_free) bins.largest_free = largest_free(bins);
+    largest = std::max(largest, *bins.largest_free);
+  }
+  return largest;
+}
+
+Size Binning::largest_free(Bins const& bins) {
   Size largest = 0;
-  for (Segment const& segment : do_snapshot())
-    for (Block const& block : segment.blocks)
-      if (!block.allocated()) largest = std::max(largest, block.size);
+  for (Bin const& bin : bins.all)
+    bin.queues.for_each([&](Queue const& queue) {
+      if (!queue.blocks.empty()) largest = std::max(largest, bin.size);
+    });
+  for (auto const& [address, chunk] : bins.chunks) largest = std::max(largest, chunk.rest);
   return largest;
 }
 
@@ -171,9 +179,9 @@ void Binning::do_check() const {
 
 void Binning::check(Bins const& bins) const {
   std::size_t blocks = 0, free = 0, queued = 0;
-  for (auto const& [address, indices] : bins.chunks) {
-    blocks += indices.size();
-    for (Index const index : indices) free += !nodes_[index].block.allocated();
+  for (auto const& [address, chunk] : bins.chunks) {
+    blocks += chunk.blocks.size();
+    for (Index const index : chunk.blocks) free += !nodes_[index].block.allocated();
   }
   for (Bin const& bin : bins.all)
     bin.queues.for_each([&](Queue const& queue) {

@@ -14,6 +14,7 @@
 
 #include <deque>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "parts/address_map.hpp"
@@ -50,6 +51,11 @@ class Binning final : public Wrapper {
     Size size;
     StreamLists<Queue> queues;
   };
+  // Blocks that the inner allocator gave as one, and the bytes that it gave beyond them.
+  struct Chunk {
+    std::vector<Index> blocks;
+    Size rest;
+  };
   // The bins of a private pool, or of the memory outside of them.
   struct Bins {
     explicit Bins(PoolId of, Size smallest, Size largest);
@@ -58,8 +64,9 @@ class Binning final : public Wrapper {
     PoolId pool;
     std::deque<Bin> all;  // in order of size
     bool started = false;
-    AddressMap block_at;                           // address -> node
-    std::map<Address, std::vector<Index>> chunks;  // what the inner allocator gave, and its blocks
+    AddressMap block_at;  // address -> node
+    std::map<Address, Chunk> chunks;
+    mutable std::optional<Size> largest_free;  // none: not looked up since the last change
   };
 
   Block do_allocate(Size requested, Stream stream) override;
@@ -70,7 +77,8 @@ class Binning final : public Wrapper {
   Size do_largest_free() const override;
   void do_check() const override;
 
-  Bins& bins_of(Stream stream);
+  Bins& bins_of(Stream stream);  // to change them
+  static Size largest_free(Bins const& bins);
   void fill(Bins& bins, Bin& bin, Queue& queue, Stream stream);
   void give_back(Bins& bins);
   bool is_free(std::vector<Index> const& blocks) const;
