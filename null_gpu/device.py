@@ -121,18 +121,17 @@ class NullDevice:
     @property
     def name(self) -> str:
         """Its name in provenance: "null:rtx4090", with the overridden options."""
+        defaults = {
+            "memory": self.card.usable,
+            "context": self.card.context,
+            "addresses": "down",
+            "events": "ready",
+            "fail": "",
+        }
+        given = {option: getattr(self, option) for option in defaults}
+        changed = {option: text for option, text in given.items() if text != defaults[option]}
         name = f"{KIND}:{self.card.slug}"
-        if self.memory != self.card.usable:
-            name += f",memory={self.memory}"
-        if self.context != self.card.context:
-            name += f",context={self.context}"
-        if self.addresses != "down":
-            name += f",addresses={self.addresses}"
-        if self.events != "ready":
-            name += f",events={self.events}"
-        if self.fail:
-            name += f",fail={self.fail}"
-        name += "".join(f",{rule}={text}" for rule, text in self.workspaces.items())
+        name += "".join(f",{rule}={text}" for rule, text in (changed | {**self.workspaces}).items())
         if self.world is not None:
             name += f",rank={self.rank},world={self.world}"
         return name
@@ -204,14 +203,10 @@ def _checked(device: NullDevice) -> NullDevice:
         raise SpecError(
             f"{device.card.name}: context={device.context} leaves nothing of memory={device.memory}"
         )
-    if device.addresses not in ("down", "up"):
-        raise SpecError(
-            f"addresses={device.addresses} must be down, as on most Linux systems, or up"
-        )
-    if device.events not in ("ready", LATE):
-        raise SpecError(
-            f"events={device.events} must be ready, as soon as they are recorded, or late"
-        )
+    if (given := device.addresses) not in ("down", "up"):
+        raise SpecError(f"addresses={given} must be down, as on most Linux systems, or up")
+    if (given := device.events) not in ("ready", LATE):
+        raise SpecError(f"events={given} must be ready, as soon as they are recorded, or late")
     if device.count > MOST_DEVICES:
         raise SpecError(f"count={device.count}: at most {MOST_DEVICES} null GPUs")
     if (device.rank is None) != (device.world is None):

@@ -173,12 +173,11 @@ def shared_library(soname: str, needed: str, functions: Mapping[str, tuple[str, 
 
     text, got = layout.at(".text"), layout.at(".got")
     layout.fill(".dynsym", _symbol_table(names, name_offsets, code, text, layout.index(".text")))
-    layout.fill(".rela.dyn", _relocations(got, len(targets)))
+    # One relocation for each target: its address belongs into its slot.
+    slot_of = [(got + 8 * n, (n + 1) << 32 | _RELOCATION, 0) for n in range(len(targets))]
+    layout.fill(".rela.dyn", b"".join(struct.pack("<QQq", *slot) for slot in slot_of))
     layout.fill(".text", code.linked(text, got))
-    layout.fill(
-        ".dynamic",
-        _dynamic(layout, needed_offset, soname_offset, len(strings.data), len(targets), versions),
-    )
+    layout.fill(".dynamic", _dynamic(layout, needed_offset, soname_offset, len(versions)))
     return _file(layout, writable)
 
 
@@ -197,13 +196,6 @@ def _symbol_table(
             index, value = section, text + begin
         symbols.append(struct.pack("<IBBHQQ", offset, _GLOBAL_FUNCTION, 0, index, value, size))
     return b"".join(symbols)
-
-
-def _relocations(got: int, count: int) -> bytes:
-    """One for each target: its address belongs into its slot of the table at `got`."""
-    return b"".join(
-        struct.pack("<QQq", got + 8 * n, (n + 1) << 32 | _RELOCATION, 0) for n in range(count)
-    )
 
 
 class _Layout:
@@ -229,6 +221,9 @@ class _Layout:
 
     def at(self, name: str) -> int:
         return self.sections[name][0]
+
+    def size(self, name: str) -> int:
+        return len(self.sections[name][1])
 
     def index(self, name: str) -> int:
         return 1 + list(self.sections).index(name)
@@ -296,24 +291,17 @@ def _version_definitions(strings: _Strings, soname: str, versions: Sequence[str]
     return data
 
 
-def _dynamic(
-    layout: _Layout,
-    needed: int,
-    soname: int,
-    strings: int,
-    relocations: int,
-    versions: Sequence[str],
-) -> bytes:
+def _dynamic(layout: _Layout, needed: int, soname: int, versions: int) -> bytes:
     tags = [
         (1, needed),
         (14, soname),
         (4, layout.at(".hash")),
         (5, layout.at(".dynstr")),
         (6, layout.at(".dynsym")),
-        (10, strings),
+        (10, layout.size(".dynstr")),
         (11, 24),
         (7, layout.at(".rela.dyn")),
-        (8, 24 * relocations),
+        (8, layout.size(".rela.dyn")),
         (9, 24),
         (24, 0),  # all symbols are bound at once
     ]
@@ -321,7 +309,7 @@ def _dynamic(
         tags += [
             (0x6FFFFFF0, layout.at(".gnu.version")),
             (0x6FFFFFFC, layout.at(".gnu.version_d")),
-            (0x6FFFFFFD, len(versions) + 1),
+            (0x6FFFFFFD, versions + 1),
         ]
     tags += [(0, 0)] * (16 - len(tags))
     return b"".join(struct.pack("<QQ", *tag) for tag in tags)
@@ -343,7 +331,7 @@ _KINDS = {
 
 
 def _file(layout: _Layout, writable: int) -> bytes:
-    end, dynamic = layout.end, layout.sections[".dynamic"]
+    end = layout.end
     names = _Strings()
     for name in [*layout.sections, ".shstrtab"]:
         names.add(name)
@@ -355,11 +343,11 @@ def _file(layout: _Layout, writable: int) -> bytes:
     header += struct.pack(
         "<HHIQQQIHHHHHH", 3, 62, 1, 0, 64, headers_at, 0, 64, 56, 4, 64, count, count - 1
     )
-    text_end = layout.at(".text") + len(layout.sections[".text"][1])
+    text_end = layout.at(".text") + layout.size(".text")
     segments = [
         (_LOAD, _READABLE | _EXECUTABLE, 0, text_end, _PAGE),
         (_LOAD, _READABLE | _WRITABLE, writable, end - writable, _PAGE),
-        (_DYNAMIC, _READABLE | _WRITABLE, dynamic[0], len(dynamic[1]), 8),
+        (_DYNAMIC, _READABLE | _WRITABLE, layout.at(".dynamic"), layout.size(".dynamic"), 8),
         (_STACK, _READABLE | _WRITABLE, 0, 0, 16),
     ]
     for kind, flags, offset, size, align in segments:
@@ -371,9 +359,7 @@ def _file(layout: _Layout, writable: int) -> bytes:
     for name, (offset, data) in layout.sections.items():
         image[offset : offset + len(data)] = data
         kind, flags, link, entry = _KINDS[name]
-        info = 2 if name == ".gnu.version_d" else 1 if name == ".dynsym" else 0
-        if name == ".gnu.version_d":
-            info = len(data) // 28
+        info = len(data) // 28 if name == ".gnu.version_d" else int(name == ".dynsym")
         address = 0 if name == ".shstrtab" else offset
         linked = layout.index(link) if link else 0
         table += struct.pack(

@@ -42,13 +42,6 @@ class Limits:
     values: Mapping[str, float] = field(default_factory=dict)
 
 
-def limits_of(
-    steps: int | None, seconds: float | None, values: Sequence[str] | None = None
-) -> Limits:
-    """The limits of a command; values: as for `values_of`. Raises SpecError."""
-    return Limits(steps, seconds, values_of(values))
-
-
 def values_of(values: Sequence[str] | None) -> dict[str, float]:
     """The values by name of "NAME=NUMBER" each; raises SpecError for another form."""
     read = dict[str, float]()
@@ -175,21 +168,23 @@ def environment(
 
 def summary(folder: str | Path) -> Summary:
     """The records of a program's processes in a folder, added up."""
-    reads, shapes, unknown = Counter[str](), Counter[str](), Counter[str]()
-    kernels, chosen, shared, unrelated = 0, 0, False, True
-    unused = list[set[str]]()
-    for path in sorted(Path(folder).glob("*.null.json")):
-        report = json.loads(path.read_text(encoding="utf-8"))
-        reads.update(report["reads"])
-        shapes.update(report["shapes"])
-        unknown.update(report["unknown"])
-        kernels += report["kernels"]
-        chosen += report["chosen"]
-        shared |= report["shared"]
-        unrelated &= report["unrelated"] or not report["reads"]
-        unused.append(set(report["unused"]))
-    nowhere = sorted(set.intersection(*unused)) if unused else []
-    return Summary(reads, shapes, kernels, chosen, unknown, shared, unrelated, nowhere)
+    paths = sorted(Path(folder).glob("*.null.json"))
+    reports = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
+
+    def total(name: str) -> Counter[str]:
+        return sum((Counter(report[name]) for report in reports), Counter[str]())
+
+    unused = [set[str](report["unused"]) for report in reports]
+    return Summary(
+        reads=total("reads"),
+        shapes=total("shapes"),
+        kernels=sum(report["kernels"] for report in reports),
+        chosen=sum(report["chosen"] for report in reports),
+        unknown=total("unknown"),
+        shared=any(report["shared"] for report in reports),
+        unrelated=all(report["unrelated"] or not report["reads"] for report in reports),
+        unused=sorted(set.intersection(*unused)) if unused else [],
+    )
 
 
 def notes(summary: Summary) -> list[str]:

@@ -67,7 +67,7 @@ def run(
     if output == STDOUT:
         raise UsageError("--output -: standard output belongs to the command; name a file")
     check_trace_output(output)
-    with launch.session(device, launch.limits_of(steps, timeout, value)) as session:
+    with launch.session(device, launch.Limits(steps, timeout, launch.values_of(value))) as session:
         recorded = recording.record(command, labels.value, last, machine=session.machine)
     tell_notes(f"a process was not recorded: {line}" for line in recorded.complaints)
     for name, trace in recorded.traces.items():

@@ -112,7 +112,7 @@ def run(
 
     with (
         tempfile.TemporaryDirectory(prefix="allocbench-") as folder,
-        launch.session(device, launch.limits_of(steps, timeout, value)) as session,
+        launch.session(device, launch.Limits(steps, timeout, launch.values_of(value))) as session,
     ):
         if allocator == NATIVE:
             ran = _run_native(command, folder, record, session.machine)

@@ -26,9 +26,8 @@ from typing import Any, NoReturn
 from . import known_values
 from .collectives import Collectives, Messages, Objects, be_alone
 from .dispatcher import Dispatcher, UnknownLayoutError
-from .following import Follower
+from .following import Follower, HostCopies
 from .guesses import Guesses
-from .host_copies import HostCopies
 from .reads import Reads
 from .workspaces import Workspaces
 

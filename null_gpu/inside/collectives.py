@@ -22,8 +22,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from .following import Finish, Follower, Operator
-from .host_copies import HostCopies
+from .following import Finish, Follower, HostCopies, Operator
 
 
 class Messages:
@@ -262,20 +261,12 @@ class Objects:
 
     def all_gather_object(self, given: _Given, group: Any) -> None:
         """Each rank gets the objects of all ranks."""
-        ranks = self._dist.get_process_group_ranks(group)
-        parts = self._exchange(group, "all_gather", self._pickled(given["obj"]), ranks)
-        self._gathered(parts)
-        given["object_list"][: len(ranks)] = map(self._unpickled, parts)
+        self._gather(given["obj"], given["object_list"], group, "all_gather", gathers=True)
 
     def gather_object(self, given: _Given, group: Any) -> None:
         """One rank gets the objects of all ranks."""
-        here, ranks = self._dist.get_rank(), self._dist.get_process_group_ranks(group)
-        gathers = here == self._messages.peer(given, "dst", group)
-        sent = self._pickled(given["obj"])
-        parts = self._exchange(group, "gather", sent, ranks if gathers else [here])
-        self._gathered(parts)
-        if gathers:
-            given["object_gather_list"][: len(ranks)] = map(self._unpickled, parts)
+        gathers = self._dist.get_rank() == self._messages.peer(given, "dst", group)
+        self._gather(given["obj"], given["object_gather_list"], group, "gather", gathers=gathers)
 
     def broadcast_object_list(self, given: _Given, group: Any) -> None:
         """All ranks get the objects of one rank."""
@@ -357,9 +348,13 @@ class Objects:
             )
         return self._messages.exchange(group, kind, sent, sources)
 
-    def _gathered(self, parts: list[bytes]) -> None:
+    def _gather(self, sent: Any, into: Any, group: Any, kind: str, *, gathers: bool) -> None:
+        ranks = self._dist.get_process_group_ranks(group) if gathers else [self._dist.get_rank()]
+        parts = self._exchange(group, kind, self._pickled(sent), ranks)
         largest = max(map(len, parts))
         self._allocate(largest, 8 * len(parts), largest * len(parts))
+        if gathers:
+            into[: len(ranks)] = map(self._unpickled, parts)
 
     def _allocate(self, *sizes: int) -> None:
         """Tensors of these bytes, all at once, as PyTorch has for a moment."""

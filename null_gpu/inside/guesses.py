@@ -19,8 +19,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
-from .following import Finish, Follower, Operator
-from .host_copies import MOST, MOST_REAL, HostCopies
+from .following import MOST, MOST_REAL, Finish, Follower, HostCopies, Operator
 from .reads import Reads, outside
 
 _MOST_EXPERTS = 512

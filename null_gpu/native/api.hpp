@@ -50,6 +50,21 @@ inline constexpr Status kCublasNotSupported = 15;
 inline constexpr Status kCudnnNotSupported = 3000;
 inline constexpr Status kNvmlNotSupported = 3;
 
+// The entry of a map of ranges, by their first addresses, that contains an address; end(): none
+// does.
+inline Size size_of(Size size) { return size; }
+template <class Range>
+Size size_of(Range const& range) {
+  return range.size;
+}
+template <class Map>
+auto around(Map& ranges, Address address) {
+  auto entry = ranges.upper_bound(address);
+  if (entry == ranges.begin()) return ranges.end();
+  --entry;
+  return address < entry->first + size_of(entry->second) ? entry : ranges.end();
+}
+
 struct Dim3 {
   unsigned x, y, z;
 };

@@ -57,3 +57,9 @@ Status entered_driver(char const* function);   // needs no context
 Status entered_context(char const* function);
 
 }  // namespace allocbench::null_gpu
+
+// A function of the runtime and the one of the driver that does the same. `check`: entered_driver
+// or entered_context.
+#define NULL_GPU_PAIR(runtime, driver, check, parameters, call)       \
+  NULL_GPU_API int null_##runtime parameters { return failed(call); } \
+  NULL_GPU_API int null_##driver parameters { return check(#driver) ?: (call); }

@@ -7,8 +7,6 @@
 // null_outstanding()  counts what this process holds of the driver
 // report=FILE         a setting: this process writes these counts to a file when it ends
 //
-#include "null_gpu/native/control.hpp"
-
 #include <unistd.h>
 
 #include <array>
@@ -30,7 +28,6 @@
 #include "null_gpu/native/machine.hpp"
 #include "null_gpu/native/pools.hpp"
 #include "null_gpu/native/streams.hpp"
-#include "null_gpu/native/virtual_memory.hpp"
 
 namespace allocbench::null_gpu {
 

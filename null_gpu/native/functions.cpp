@@ -10,8 +10,8 @@
 #include <set>
 #include <string>
 
-#include "null_gpu/native/kernels.hpp"
 #include "null_gpu/native/machine.hpp"
+#include "null_gpu/native/values.hpp"
 
 using namespace allocbench::null_gpu;
 

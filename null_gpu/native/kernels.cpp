@@ -1,8 +1,6 @@
 // native/kernels.cpp: modules and kernels, in the runtime and in the driver, as Triton and NVRTC
 // use them, too. Launches are counted and make values unknown.
 // SPDX-License-Identifier: Apache-2.0
-#include "null_gpu/native/kernels.hpp"
-
 #include <dlfcn.h>
 
 #include <atomic>

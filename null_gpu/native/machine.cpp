@@ -11,7 +11,6 @@
 #include <utility>
 
 #include "null_gpu/native/contexts.hpp"
-#include "null_gpu/native/control.hpp"
 #include "null_gpu/native/libraries/workspaces.hpp"
 
 namespace allocbench::null_gpu {

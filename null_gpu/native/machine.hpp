@@ -120,6 +120,12 @@ void write_bus_id(char* out, int size, int device);
 
 // Counts a call of a function that can fail on purpose; returns the error that it must return.
 Status entered(char const* function);
+Status counted(char const* function);  // the same, once the settings of the machine are read
+// Calls of functions fail: NAME:NUMBER or NAME:NUMBER:ERROR, several of them separated by commas.
+// NUMBER counts the calls of NAME from now on; 0: each of them fails.
+void fail_calls(std::string const& text);
+// When this process ends, writes what it still holds of the driver: a line for each kind.
+void report_at_exit(std::string const& path);
 // Returns its argument, and keeps it for cudaGetLastError if it is an error.
 Status failed(Status status);
 Status take_last_error();

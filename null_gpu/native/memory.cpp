@@ -1,4 +1,4 @@
-// native/memory.cpp: the memory of a device: addresses without memory, and counted bytes.
+// native/memory.cpp: the memory of a device, and CUDA's virtual memory.
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/memory.hpp"
 
@@ -9,8 +9,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <map>
-#include <mutex>
+#include <iterator>
+
+#include "null_gpu/native/machine.hpp"
 
 namespace allocbench::null_gpu {
 
@@ -181,11 +182,8 @@ void DeviceMemory::give(Size size) {
 Range DeviceMemory::range_of(Address address) {
   std::lock_guard const lock(mutex_);
   if (Range const segment = pages_.around(address); segment.size != 0) return segment;
-  if (auto after = reserved_.upper_bound(address); after != reserved_.begin()) {
-    auto const [begin, size] = *--after;
-    if (address < begin + size) return {begin, size};
-  }
-  return {};
+  auto const reserved = around(reserved_, address);
+  return reserved == reserved_.end() ? Range{} : Range{reserved->first, reserved->second};
 }
 
 Size DeviceMemory::free() {
@@ -257,6 +255,136 @@ bool DeviceMemory::open_context() {
   used_ += context_;
   peak_ = std::max(peak_, used_);
   return open_ = true;
+}
+
+VirtualMemory& virtual_memory() {
+  static auto* instance =
+      new VirtualMemory([](int device, Size size) { Machine::get().memory(device).give(size); });
+  return *instance;
+}
+
+void VirtualMemory::reserved(Address begin, Size size) {
+  std::lock_guard const lock(mutex_);
+  reservations_[begin] = size;
+}
+
+Status VirtualMemory::unreserve(Address begin, Size size) {
+  std::lock_guard const lock(mutex_);
+  auto const entry = reservations_.find(begin);
+  if (entry == reservations_.end() || entry->second != size) return kInvalidValue;
+  auto const mapping = mappings_.lower_bound(begin);
+  if (mapping != mappings_.end() && mapping->first < begin + size) return kInvalidValue;
+  reservations_.erase(entry);
+  return kSuccess;
+}
+
+VirtualMemory::Piece VirtualMemory::created(Size size, int device) {
+  std::lock_guard const lock(mutex_);
+  pieces_.emplace(++last_, Memory{size, device});
+  return last_;
+}
+
+Status VirtualMemory::retain(Address address, Piece* piece) {
+  std::lock_guard const lock(mutex_);
+  auto const mapping = around(mappings_, address);
+  if (mapping == mappings_.end()) return kInvalidValue;
+  *piece = mapping->second.piece;
+  ++pieces_.at(*piece).handles;
+  return kSuccess;
+}
+
+Status VirtualMemory::release(Piece piece) {
+  std::lock_guard const lock(mutex_);
+  auto const entry = pieces_.find(piece);
+  if (entry == pieces_.end() || entry->second.handles == 0) return kInvalidValue;
+  --entry->second.handles;
+  free_unused(piece);
+  return kSuccess;
+}
+
+Status VirtualMemory::map(Address begin, Size size, Piece piece) {
+  std::lock_guard const lock(mutex_);
+  auto const entry = pieces_.find(piece);
+  if (entry == pieces_.end() || entry->second.handles == 0 || begin % kPage != 0)
+    return kInvalidValue;
+  if (entry->second.size != size) return kNotSupported;  // a part of a piece, or more than it
+  auto const reserved = around(reservations_, begin);
+  if (reserved == reservations_.end()) return kInvalidValue;
+  auto const next = mappings_.lower_bound(begin);
+  bool const overlaps =
+      (next != mappings_.end() && next->first < begin + size) ||
+      (next != mappings_.begin() && std::prev(next)->first + std::prev(next)->second.size > begin);
+  if (begin + size > reserved->first + reserved->second || overlaps) return kInvalidValue;
+  ++entry->second.mappings;
+  mappings_.emplace(begin, Mapping{size, piece});
+  return kSuccess;
+}
+
+Status VirtualMemory::unmap(Address begin, Size size) {
+  std::lock_guard const lock(mutex_);
+  if (!whole_mappings(begin, size)) return kInvalidValue;
+  for (auto mapping = mappings_.find(begin);
+       mapping != mappings_.end() && mapping->first < begin + size;) {
+    Piece const piece = mapping->second.piece;
+    mapping = mappings_.erase(mapping);
+    --pieces_.at(piece).mappings;
+    free_unused(piece);
+  }
+  return kSuccess;
+}
+
+Status VirtualMemory::allow(Address begin, Size size, int device) {
+  std::lock_guard const lock(mutex_);
+  if (!whole_mappings(begin, size)) return kInvalidValue;
+  for (auto mapping = mappings_.find(begin);
+       mapping != mappings_.end() && mapping->first < begin + size; ++mapping) {
+    mapping->second.devices.insert(device);
+  }
+  return kSuccess;
+}
+
+bool VirtualMemory::allowed(Address address, int device) const {
+  std::lock_guard const lock(mutex_);
+  auto const mapping = around(mappings_, address);
+  return mapping != mappings_.end() && mapping->second.devices.contains(device);
+}
+
+bool VirtualMemory::reserved_at(Address begin) const {
+  std::lock_guard const lock(mutex_);
+  return reservations_.contains(begin);
+}
+
+bool VirtualMemory::mapped(Address begin, Size size) const {
+  std::lock_guard const lock(mutex_);
+  auto mapping = around(mappings_, begin);
+  if (mapping == mappings_.end()) return false;
+  Address end = mapping->first;
+  for (; mapping != mappings_.end() && mapping->first == end && end < begin + size; ++mapping) {
+    end += mapping->second.size;
+  }
+  return end >= begin + size;
+}
+
+VirtualMemory::Counts VirtualMemory::counts() const {
+  std::lock_guard const lock(mutex_);
+  return {reservations_.size(), pieces_.size(), mappings_.size()};
+}
+
+bool VirtualMemory::whole_mappings(Address begin, Size size) const {
+  Address end = begin;
+  for (auto mapping = mappings_.find(begin);
+       mapping != mappings_.end() && mapping->first == end && end < begin + size; ++mapping) {
+    end += mapping->second.size;
+  }
+  return size != 0 && end == begin + size;
+}
+
+void VirtualMemory::free_unused(Piece piece) {
+  auto const entry = pieces_.find(piece);
+  if (entry->second.handles != 0 || entry->second.mappings != 0) return;
+  Memory const memory = entry->second;
+  pieces_.erase(entry);
+  freed_(memory.device, memory.size);
 }
 
 }  // namespace allocbench::null_gpu

@@ -7,12 +7,10 @@
 #include <mutex>
 
 #include "null_gpu/native/contexts.hpp"
-#include "null_gpu/native/kernels.hpp"
 #include "null_gpu/native/machine.hpp"
 #include "null_gpu/native/pools.hpp"
 #include "null_gpu/native/streams.hpp"
 #include "null_gpu/native/values.hpp"
-#include "null_gpu/native/virtual_memory.hpp"
 
 using namespace allocbench::null_gpu;
 
@@ -48,11 +46,7 @@ class Pinned {
 
   bool contains(void const* pointer) {
     std::lock_guard const lock(mutex_);
-    auto const address = reinterpret_cast<Address>(pointer);
-    auto after = ranges_.upper_bound(address);
-    if (after == ranges_.begin()) return false;
-    auto const& [begin, size] = *std::prev(after);
-    return address < begin + size;
+    return around(ranges_, reinterpret_cast<Address>(pointer)) != ranges_.end();
   }
 
  private:

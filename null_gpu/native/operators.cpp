@@ -44,7 +44,7 @@ struct Value {
 };
 static_assert(sizeof(Value) == 16);
 constexpr std::uint32_t kTensor = 1;
-// Elements of a tensor that the hook computes: see host_copies.py.
+// Elements of a tensor that the hook computes: see inside/following.py.
 constexpr Size kMostElements = Size{1} << 20, kMostReal = Size{1} << 16;
 
 // Positions in PyTorch's objects, in bytes; written by the hook in this order.

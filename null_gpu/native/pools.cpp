@@ -24,13 +24,13 @@ PoolTable& PoolTable::get() {
 }
 
 Handle PoolTable::default_of(int device) {
-  {
-    std::lock_guard const lock(mutex_);
-    if (auto const entry = defaults_.find(device); entry != defaults_.end()) return entry->second;
-  }
-  Handle const pool = create(device);
   std::lock_guard const lock(mutex_);
-  return defaults_.try_emplace(device, pool).first->second;
+  auto const [entry, is_new] = defaults_.try_emplace(device);
+  if (is_new) {
+    entry->second = Machine::get().new_handle();
+    pools_.try_emplace(entry->second, device, DriverPool(0));
+  }
+  return entry->second;
 }
 
 Handle PoolTable::create(int device, Size most) {
@@ -219,10 +219,7 @@ Handle PoolTable::pool_of(Address address) {
 
 PoolTable::Counts PoolTable::counts() {
   std::lock_guard const lock(mutex_);
-  Counts counts{pools_.size() - defaults_.size(), 0, 0};
-  counts.blocks = blocks_.size();
-  for (auto const& [handle, entry] : pools_) counts.reserved += entry.pool.reserved().current;
-  return counts;
+  return {pools_.size() - defaults_.size(), blocks_.size()};
 }
 
 PoolTable::Entry* PoolTable::find(Handle handle) {
@@ -231,10 +228,7 @@ PoolTable::Entry* PoolTable::find(Handle handle) {
 }
 
 PoolTable::Blocks::iterator PoolTable::block_at(Address address) {
-  auto block = blocks_.upper_bound(address);
-  if (block == blocks_.begin()) return blocks_.end();
-  --block;
-  return address < block->first + block->second.size ? block : blocks_.end();
+  return around(blocks_, address);
 }
 
 // Gives a pool addresses before its first block: more than the card has bytes, because a block may
@@ -315,6 +309,22 @@ Status allocate_async(Handle pool, Size size, Handle stream, Address* address) {
 
 }  // namespace
 
+// -- both
+
+NULL_GPU_PAIR(cudaMemPoolDestroy, cuMemPoolDestroy, entered_context, (Handle pool),
+              PoolTable::get().destroy(pool))
+NULL_GPU_PAIR(cudaMemPoolTrimTo, cuMemPoolTrimTo, entered_context, (Handle pool, Size keep),
+              PoolTable::get().trim(pool, keep))
+NULL_GPU_PAIR(cudaMemPoolGetAttribute, cuMemPoolGetAttribute, entered_context,
+              (Handle pool, int attribute, std::uint64_t* value),
+              PoolTable::get().attribute(pool, attribute, value))
+NULL_GPU_PAIR(cudaMemPoolSetAttribute, cuMemPoolSetAttribute, entered_context,
+              (Handle pool, int attribute, void const* value),
+              PoolTable::get().set_attribute(pool, attribute, value))
+NULL_GPU_PAIR(cudaMemPoolSetAccess, cuMemPoolSetAccess, entered_context,
+              (Handle pool, AccessDescription const* access, Size count),
+              PoolTable::get().set_access(pool, access, count))
+
 // -- the runtime
 
 NULL_GPU_API int null_cudaMallocFromPoolAsync(Address* address, Size size, Handle pool,
@@ -346,27 +356,6 @@ NULL_GPU_API int null_cudaMemPoolCreate(Handle* pool, PoolProperties const* prop
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaMemPoolDestroy(Handle pool) {
-  return failed(PoolTable::get().destroy(pool));
-}
-
-NULL_GPU_API int null_cudaMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
-  return failed(PoolTable::get().attribute(pool, attribute, value));
-}
-
-NULL_GPU_API int null_cudaMemPoolSetAttribute(Handle pool, int attribute, void const* value) {
-  return failed(PoolTable::get().set_attribute(pool, attribute, value));
-}
-
-NULL_GPU_API int null_cudaMemPoolTrimTo(Handle pool, Size keep) {
-  return failed(PoolTable::get().trim(pool, keep));
-}
-
-NULL_GPU_API int null_cudaMemPoolSetAccess(Handle pool, AccessDescription const* access,
-                                           Size count) {
-  return failed(PoolTable::get().set_access(pool, access, count));
-}
-
 // -- the driver
 
 NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* properties) {
@@ -378,12 +367,6 @@ NULL_GPU_API int null_cuMemPoolCreate(Handle* pool, PoolProperties const* proper
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuMemPoolSetAccess(Handle pool, AccessDescription const* access,
-                                         std::size_t count) {
-  Status const status = entered_context("cuMemPoolSetAccess");
-  return status ?: PoolTable::get().set_access(pool, access, count);
-}
-
 NULL_GPU_API int null_cuMemPoolGetAccess(int* flags, Handle pool, Location const* location) {
   bool allowed = false;
   Status const status = PoolTable::get().allowed(pool, location->id, &allowed);
@@ -391,27 +374,9 @@ NULL_GPU_API int null_cuMemPoolGetAccess(int* flags, Handle pool, Location const
   return status;
 }
 
-NULL_GPU_API int null_cuMemPoolDestroy(Handle pool) {
-  return entered_context("cuMemPoolDestroy") ?: PoolTable::get().destroy(pool);
-}
-
 NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
   *pool = PoolTable::get().default_of(device);
   return kSuccess;
-}
-
-NULL_GPU_API int null_cuMemPoolSetAttribute(Handle pool, int attribute, void const* value) {
-  Status const status = entered_context("cuMemPoolSetAttribute");
-  return status ?: PoolTable::get().set_attribute(pool, attribute, value);
-}
-
-NULL_GPU_API int null_cuMemPoolGetAttribute(Handle pool, int attribute, std::uint64_t* value) {
-  Status const status = entered_context("cuMemPoolGetAttribute");
-  return status ?: PoolTable::get().attribute(pool, attribute, value);
-}
-
-NULL_GPU_API int null_cuMemPoolTrimTo(Handle pool, Size keep) {
-  return entered_context("cuMemPoolTrimTo") ?: PoolTable::get().trim(pool, keep);
 }
 
 NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool,

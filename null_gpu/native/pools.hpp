@@ -23,13 +23,13 @@ class PoolTable {
   static PoolTable& get();
 
   Handle default_of(int device);
-  Handle create(int device, Size most = 0);
+  Handle create(int device, Size most);
   Status destroy(Handle pool);
   Status allocate(Handle pool, Size size, Handle stream, Address* address);
   // kInvalidValue if no pool has a block at the address.
   Status release(Address address);
   // The same in the order of a stream, which must be of the pool's device. In a capture, only
-  // memory that was allocated in it can be freed; anything else makes the capture invalid.
+  // memory that was allocated in it can be freed.
   Status release(Address address, Handle stream);
   // Returns free memory above `keep` reserved bytes to the card.
   Status trim(Handle pool, Size keep);
@@ -52,7 +52,6 @@ class PoolTable {
 
   struct Counts {
     std::size_t pools, blocks;  // pools that were created and not destroyed; blocks in use
-    Size reserved;              // bytes, of all pools
   };
   Counts counts();
 

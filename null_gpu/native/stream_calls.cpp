@@ -39,6 +39,11 @@ int synchronize_device() {
   return kSuccess;
 }
 
+int is_capturing(Handle stream, int* status) {
+  *status = Streams::get().captured(stream).status;
+  return kSuccess;
+}
+
 int begin_capture(Handle stream, int mode, Handle graph) {
   return Streams::get().begin_capture(stream, static_cast<CaptureMode>(mode), graph);
 }
@@ -65,7 +70,43 @@ std::atomic<bool> allocator_asked = false;
 // program used on another stream.
 NULL_GPU_API int null_shared_blocks() { return allocator_asked; }
 
+// -- both
+
+NULL_GPU_PAIR(cudaStreamDestroy, cuStreamDestroy_v2, entered_context, (Handle stream),
+              Streams::get().destroy(stream))
+NULL_GPU_PAIR(cudaStreamQuery, cuStreamQuery, entered_context, (Handle stream),
+              Streams::get().query(stream))
+NULL_GPU_PAIR(cudaStreamWaitEvent, cuStreamWaitEvent, entered_context,
+              (Handle stream, Handle event, unsigned), Streams::get().wait(stream, event))
+NULL_GPU_PAIR(cudaStreamBeginCapture, cuStreamBeginCapture_v2, entered_context,
+              (Handle stream, int mode), begin_capture(stream, mode, nullptr))
+NULL_GPU_PAIR(cudaStreamIsCapturing, cuStreamIsCapturing, entered_context,
+              (Handle stream, int* status), is_capturing(stream, status))
+NULL_GPU_PAIR(cudaStreamEndCapture, cuStreamEndCapture, entered_context,
+              (Handle stream, Handle* graph), Streams::get().end_capture(stream, graph))
+NULL_GPU_PAIR(cudaEventRecord, cuEventRecord, entered_context, (Handle event, Handle stream),
+              Streams::get().record(event, stream))
+NULL_GPU_ALIAS(cudaEventRecordWithFlags, cudaEventRecord);
+NULL_GPU_PAIR(cudaEventSynchronize, cuEventSynchronize, entered_driver, (Handle event),
+              synchronize_event(event))
+NULL_GPU_PAIR(cudaEventElapsedTime, cuEventElapsedTime, entered_driver,
+              (float* milliseconds, Handle begin, Handle end),
+              Streams::get().elapsed(milliseconds, begin, end))
+NULL_GPU_ALIAS(cudaEventElapsedTime_v2, cudaEventElapsedTime);
+NULL_GPU_PAIR(cudaEventDestroy, cuEventDestroy_v2, entered_driver, (Handle event),
+              Streams::get().destroy_event(event))
+
 // -- the runtime
+
+NULL_GPU_API int null_cudaStreamGetPriority(Handle stream, int* priority) {
+  *priority = Streams::get().priority(stream);
+  return kSuccess;
+}
+
+NULL_GPU_API int null_cudaStreamGetFlags(Handle, unsigned* flags) {
+  *flags = 0;
+  return kSuccess;
+}
 
 NULL_GPU_API int null_cudaDeviceSynchronize() {
   return failed(entered_runtime("cudaDeviceSynchronize") ?: synchronize_device());
@@ -84,35 +125,13 @@ NULL_GPU_API int null_cudaStreamCreate(Handle* stream) {
   return null_cudaStreamCreateWithPriority(stream, kBlocking, 0);
 }
 
-NULL_GPU_API int null_cudaStreamDestroy(Handle stream) {
-  return failed(Streams::get().destroy(stream));
-}
-
-NULL_GPU_API int null_cudaStreamGetPriority(Handle stream, int* priority) {
-  *priority = Streams::get().priority(stream);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaStreamGetFlags(Handle, unsigned* flags) {
-  *flags = 0;
-  return kSuccess;
-}
-
 NULL_GPU_API int null_cudaStreamGetId(Handle stream, unsigned long long* id) {
   *id = reinterpret_cast<Address>(stream);
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaStreamQuery(Handle stream) {
-  return failed(Streams::get().query(stream));
-}
-
 NULL_GPU_API int null_cudaStreamSynchronize(Handle stream) {
   return failed(entered_runtime("cudaStreamSynchronize") ?: synchronize(stream));
-}
-
-NULL_GPU_API int null_cudaStreamWaitEvent(Handle stream, Handle event, unsigned) {
-  return Streams::get().wait(stream, event);
 }
 
 NULL_GPU_API int null_cudaLaunchHostFunc(Handle stream, void (*call)(void*), void* argument) {
@@ -133,28 +152,10 @@ NULL_GPU_API int null_cudaEventCreate(Handle* event) {
 }
 NULL_GPU_ALIAS(cudaEventCreateWithFlags, cudaEventCreate);
 
-NULL_GPU_API int null_cudaEventDestroy(Handle event) {
-  return failed(Streams::get().destroy_event(event));
-}
-
-NULL_GPU_API int null_cudaEventRecord(Handle event, Handle stream) {
-  return failed(Streams::get().record(event, stream));
-}
-NULL_GPU_ALIAS(cudaEventRecordWithFlags, cudaEventRecord);
-
 NULL_GPU_API int null_cudaEventQuery(Handle event) {
   if (!allocator_asked && is_allocator(__builtin_return_address(0))) allocator_asked = true;
   return failed(Streams::get().query_event(event));
 }
-
-NULL_GPU_API int null_cudaEventSynchronize(Handle event) {
-  return failed(synchronize_event(event));
-}
-
-NULL_GPU_API int null_cudaEventElapsedTime(float* milliseconds, Handle begin, Handle end) {
-  return failed(Streams::get().elapsed(milliseconds, begin, end));
-}
-NULL_GPU_ALIAS(cudaEventElapsedTime_v2, cudaEventElapsedTime);
 
 NULL_GPU_API int null_cudaThreadExchangeStreamCaptureMode(int* mode) {
   exchange_capture_mode(mode);
@@ -162,22 +163,9 @@ NULL_GPU_API int null_cudaThreadExchangeStreamCaptureMode(int* mode) {
 }
 NULL_GPU_ALIAS(cuThreadExchangeStreamCaptureMode, cudaThreadExchangeStreamCaptureMode);
 
-NULL_GPU_API int null_cudaStreamBeginCapture(Handle stream, int mode) {
-  return failed(begin_capture(stream, mode, nullptr));
-}
-
 NULL_GPU_API int null_cudaStreamBeginCaptureToGraph(Handle stream, Handle graph, void const*,
                                                     void const*, Size, int mode) {
   return failed(begin_capture(stream, mode, graph));
-}
-
-NULL_GPU_API int null_cudaStreamEndCapture(Handle stream, Handle* graph) {
-  return failed(Streams::get().end_capture(stream, graph));
-}
-
-NULL_GPU_API int null_cudaStreamIsCapturing(Handle stream, int* status) {
-  *status = Streams::get().captured(stream).status;
-  return kSuccess;
 }
 
 // The version with edges: CUDA 13 gives it this name, CUDA 12 the name with _v3.
@@ -219,38 +207,14 @@ NULL_GPU_API int null_cuStreamCreateWithPriority(Handle* stream, unsigned flags,
   return status ?: create_stream(stream, priority, flags == kBlocking);
 }
 
-NULL_GPU_API int null_cuStreamDestroy_v2(Handle stream) {
-  return entered_context("cuStreamDestroy_v2") ?: Streams::get().destroy(stream);
-}
-
 NULL_GPU_API int null_cuStreamGetCtx(Handle stream, Handle* context) {
   if (Status const status = entered_context("cuStreamGetCtx")) return status;
   *context = reinterpret_cast<Handle>(kFirstContext + device_of(stream));
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuStreamQuery(Handle stream) {
-  return entered_context("cuStreamQuery") ?: Streams::get().query(stream);
-}
-
 NULL_GPU_API int null_cuStreamSynchronize(Handle stream) {
   return entered_context("cuStreamSynchronize") ?: synchronize(stream);
-}
-
-NULL_GPU_API int null_cuStreamWaitEvent(Handle stream, Handle event, unsigned) {
-  return entered_context("cuStreamWaitEvent") ?: Streams::get().wait(stream, event);
-}
-
-NULL_GPU_API int null_cuStreamBeginCapture_v2(Handle stream, int mode) {
-  return entered_context("cuStreamBeginCapture_v2") ?: begin_capture(stream, mode, nullptr);
-}
-
-NULL_GPU_API int null_cuStreamIsCapturing(Handle stream, int* capturing) {
-  return entered_context("cuStreamIsCapturing") ?: null_cudaStreamIsCapturing(stream, capturing);
-}
-
-NULL_GPU_API int null_cuStreamEndCapture(Handle stream, Handle* graph) {
-  return entered_context("cuStreamEndCapture") ?: Streams::get().end_capture(stream, graph);
 }
 
 NULL_GPU_API int null_cuEventCreate(Handle* event, unsigned) {
@@ -259,23 +223,6 @@ NULL_GPU_API int null_cuEventCreate(Handle* event, unsigned) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuEventRecord(Handle event, Handle stream) {
-  return entered_context("cuEventRecord") ?: Streams::get().record(event, stream);
-}
-
 NULL_GPU_API int null_cuEventQuery(Handle event) {
   return entered_driver("cuEventQuery") ?: Streams::get().query_event(event);
-}
-
-NULL_GPU_API int null_cuEventSynchronize(Handle event) {
-  return entered_driver("cuEventSynchronize") ?: synchronize_event(event);
-}
-
-NULL_GPU_API int null_cuEventElapsedTime(float* milliseconds, Handle begin, Handle end) {
-  Status const status = entered_driver("cuEventElapsedTime");
-  return status ?: Streams::get().elapsed(milliseconds, begin, end);
-}
-
-NULL_GPU_API int null_cuEventDestroy_v2(Handle event) {
-  return entered_driver("cuEventDestroy_v2") ?: Streams::get().destroy_event(event);
 }

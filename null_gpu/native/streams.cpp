@@ -285,11 +285,6 @@ Streams::Captured Streams::captured(Handle stream) {
   return {capture->valid ? kActive : kInvalidated, stream_captures_[stream], capture->graph};
 }
 
-void Streams::invalidate(Handle stream) {
-  std::lock_guard const lock(mutex_);
-  if (Capture* const capture = capture_of(stream)) capture->valid = false;
-}
-
 HeldStreams::Work Streams::put(Handle stream) {
   if (!held_.any()) return {};
   std::lock_guard const lock(mutex_);

@@ -112,8 +112,6 @@ class Streams {
   Captured captured(Handle stream);
   // Whether any stream is capturing.
   bool captures() const { return capturing_ != 0; }
-  // Makes the capture of a stream invalid.
-  void invalidate(Handle stream);
 
   // The work of a held stream up to now; empty for other streams.
   HeldStreams::Work put(Handle stream);

@@ -178,10 +178,7 @@ void Values::copy(void* to, void const* from, Size size) {
   } else {
     known = read(number(from), static_cast<char*>(to), size, after);
   }
-  if (!known) {
-    ++unknown_reads_;
-    if (OnRead const call = on_read_) call(to, size);
-  }
+  if (OnRead const call = on_read_; !known && call != nullptr) call(to, size);
 }
 
 void Values::fill(void* to, int value, Size size) {

@@ -3,9 +3,9 @@
 //
 // A value that the host wrote is known until the next kernel, which could have changed any value.
 // What the operators of PyTorch write is known for longer: the hook computes it on the host, and
-// `operators.cpp` sees which of them change it. Unknown values read as zero, and each such read is
-// counted. A copy from the host is kept only up to kMostKept bytes until the hook follows it; a
-// range that was set to one value is kept at any size.
+// `operators.cpp` sees which of them change it. Unknown values read as zero, and the hook
+// counts such reads. A copy from the host is kept only up to kMostKept bytes until the hook follows
+// it; a range that was set to one value is kept at any size.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,6 @@ namespace allocbench::null_gpu {
 // A range that is set to one value takes no memory for its bytes.
 class KnownBytes {
  public:
-  bool empty() const { return ranges_.empty(); }
   void clear();
   void forget(Address begin, Size size);
   void write(Address to, char const* bytes, Size size);
@@ -83,7 +82,6 @@ class Values {
   // Sets a function to call after each read of unknown values, on the reading thread. It may write
   // other values than the zeros that are there.
   void on_read(OnRead call) { on_read_ = call; }
-  std::uint64_t unknown_reads() const { return unknown_reads_; }
 
   // What is followed stays known until it is forgotten or written.
   void follow(Address to, char const* bytes, Size size);
@@ -112,9 +110,14 @@ class Values {
     return begin < last_followed_ && begin + size > first_followed_;
   }
   void extend(Address begin, Size size);
-  std::atomic<std::uint64_t> unknown_reads_ = 0;
   std::atomic<OnRead> on_read_ = nullptr;
 };
+
+// Records work on a stream that may have written to any device memory. PyTorch's operators say
+// which tensors they change. Kernels of other libraries do not.
+void launched(Handle stream);
+// A program asks for the device's address of memory, as Triton does for each argument of a kernel.
+void pointer_given(Address address);
 
 // PyTorch tells an observer of each operator that its dispatcher calls, as it tells its profiler:
 // the operator's schema and arguments before the call, and its results afterwards. So the null GPU

@@ -13,7 +13,7 @@ import pytest
 from allocbench.allocators import SpecError
 from allocbench.base.cards import cards
 from allocbench.null_gpu.device import read
-from allocbench.null_gpu.launch import Limits, environment, limits_of, notes, session, summary
+from allocbench.null_gpu.launch import Limits, environment, notes, session, summary, values_of
 from allocbench.null_gpu.torch_build import NullGpuError, find
 
 GIB = 1 << 30
@@ -93,11 +93,11 @@ def test_limits_need_a_null_gpu() -> None:
 
 
 def test_chosen_values_have_a_name_and_a_number() -> None:
-    limits = limits_of(5, None, ["loss=1.5", "train.py:88=2", "a==3"])
+    limits = Limits(5, None, values_of(["loss=1.5", "train.py:88=2", "a==3"]))
     assert limits == Limits(5, None, {"loss": 1.5, "train.py:88": 2.0, "a=": 3.0})
     for wrong in ("loss", "=1", "loss=much"):
         with pytest.raises(SpecError, match="write NAME=NUMBER, such as loss="):
-            limits_of(None, None, [wrong])
+            values_of([wrong])
 
 
 def test_one_rank_of_many_gets_its_rank_and_world_size(tmp_path: Path) -> None:

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "null_gpu/native/kernels.hpp"
 #include "null_gpu/native/libraries/cudnn.hpp"
 #include "null_gpu/native/libraries/workspaces.hpp"
+#include "null_gpu/native/values.hpp"
 
 namespace allocbench::null_gpu::cudnn {
 

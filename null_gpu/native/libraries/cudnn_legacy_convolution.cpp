@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <vector>
 
-#include "null_gpu/native/kernels.hpp"
 #include "null_gpu/native/libraries/cudnn.hpp"
 #include "null_gpu/native/libraries/workspaces.hpp"
+#include "null_gpu/native/values.hpp"
 
 using namespace allocbench::null_gpu;
 using namespace allocbench::null_gpu::cudnn;

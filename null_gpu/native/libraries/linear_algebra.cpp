@@ -5,9 +5,9 @@
 // and cuFFT say how much workspace they need.
 #include <atomic>
 
-#include "null_gpu/native/kernels.hpp"
 #include "null_gpu/native/libraries/workspaces.hpp"
 #include "null_gpu/native/machine.hpp"
+#include "null_gpu/native/values.hpp"
 
 using namespace allocbench::null_gpu;
 

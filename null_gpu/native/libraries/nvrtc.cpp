@@ -15,11 +15,6 @@ int size_is(Size* out, Size size) {
   return kSuccess;
 }
 
-int code(char* out) {
-  std::memset(out, 0, kCode);
-  return kSuccess;
-}
-
 }  // namespace
 
 NULL_GPU_API int null_nvrtcVersion(int* major, int* minor) {
@@ -44,10 +39,13 @@ NULL_GPU_API int null_nvrtcGetLoweredName(Handle, char const* name, char const**
 }
 
 NULL_GPU_API int null_nvrtcGetPTXSize(Handle, Size* size) { return size_is(size, kCode); }
-NULL_GPU_API int null_nvrtcGetCUBINSize(Handle, Size* size) { return size_is(size, kCode); }
+NULL_GPU_ALIAS(nvrtcGetCUBINSize, nvrtcGetPTXSize);
 NULL_GPU_API int null_nvrtcGetProgramLogSize(Handle, Size* size) { return size_is(size, 1); }
-NULL_GPU_API int null_nvrtcGetPTX(Handle, char* out) { return code(out); }
-NULL_GPU_API int null_nvrtcGetCUBIN(Handle, char* out) { return code(out); }
+NULL_GPU_API int null_nvrtcGetPTX(Handle, char* out) {
+  std::memset(out, 0, kCode);
+  return kSuccess;
+}
+NULL_GPU_ALIAS(nvrtcGetCUBIN, nvrtcGetPTX);
 
 NULL_GPU_API int null_nvrtcGetProgramLog(Handle, char* log) {
   *log = '\0';
