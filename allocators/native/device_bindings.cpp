@@ -11,7 +11,6 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "devices/cuda.hpp"
-#include "devices/recorded.hpp"
 #include "devices/simulated.hpp"
 
 namespace allocbench {

@@ -12,7 +12,6 @@
 #include "core/errors.hpp"
 #include "planners/arena_planner.hpp"
 #include "planners/graph_plan.hpp"
-#include "planners/plan.hpp"
 #include "planners/planners.hpp"
 
 namespace allocbench {

@@ -7,8 +7,8 @@
 #include <span>
 #include <utility>
 
+#include "core/device.hpp"
 #include "core/errors.hpp"
-#include "core/pool_device.hpp"
 #include "strategies/arena.hpp"
 #include "strategies/bfc.hpp"
 #include "strategies/buddy.hpp"

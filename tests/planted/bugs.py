@@ -129,9 +129,9 @@ BUGS = (
     ),
     Bug(
         "a record of a freed block is used after it was erased",
-        "allocators/native/wrappers/check.cpp",
-        "  freed_[address] = live.request;\n  live_.erase(entry);\n",
-        "  live_.erase(entry);\n  freed_[address] = entry->second.request;\n",
+        "allocators/native/wrappers/check.hpp",
+        "    freed_[address] = live.request;\n    live_.erase(entry);\n",
+        "    live_.erase(entry);\n    freed_[address] = entry->second.request;\n",
         ("tests/allocators/test_wrappers.py::test_invalid_frees_are_distinguished",),
         "AddressSanitizer: heap-use-after-free",
         "address,undefined",

@@ -1,4 +1,4 @@
-// core/device.cpp: where an allocator gets its segments.
+// core/device.cpp: where an allocator gets its segments, pages and driver pools.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/device.hpp"
 
@@ -209,6 +209,214 @@ Device::Segments::iterator Device::free_held(Segments::iterator segment) {
   }
   held.owner = nullptr;
   return std::next(segment);
+}
+
+bool Device::map(Address first, Size size, Size page) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_) return false;
+  auto const reservation = reservation_around(first, size);
+  auto const count = static_cast<std::uint32_t>(page / granularity());
+  require(page > 0 && page % granularity() == 0 && size % page == 0 &&
+              (first - reservation->first) % granularity() == 0,
+          "a page begins and ends at multiples of the granularity");
+  std::size_t const begin = (first - reservation->first) / granularity();
+  std::size_t const end = begin + size / granularity();
+  for (std::size_t granule = begin; granule < end; granule += count) {
+    if (map_page(reservation, {granule, count})) continue;
+    while (granule > begin) unmap_page(reservation, {granule -= count, count});
+    return false;
+  }
+  return true;
+}
+
+void Device::unmap(Address first, Size size, Size page) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_) return;
+  auto const reservation = reservation_around(first, size);
+  auto& [start, held] = *reservation;
+  for (Address address = first; address < first + size; address += page) {
+    auto const mapped = held.pages.first((address - start) / granularity(),
+                                         (address + page - start) / granularity());
+    if (start + mapped.first * granularity() != address || mapped.count * granularity() != page ||
+        mapped.state != MappedPages::State::kMapped)
+      throw BadFree("the device has no mapped page of " + human_bytes(page) + " at " +
+                    hex(address));
+    unmap_page(reservation, mapped);
+  }
+}
+
+bool Device::adopt_pages(Address reservation, Size size, Size page,
+                         std::vector<Segment> const& mapped, void const* owner) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_ || !do_adopt(reservation, size)) return false;
+  hold(reservation, size, owner, Kind::kReservation);
+  auto& pages = held_.at(reservation).pages;
+  auto const count = static_cast<std::uint32_t>(page / granularity());
+  for (Segment const& range : mapped)
+    for (Size offset = 0; offset < range.size; offset += page) {
+      pages.set({(range.address + offset - reservation) / granularity(), count});
+      ++pages_;
+      reserved_ += page;
+    }
+  return true;
+}
+
+Device::Segments::iterator Device::reservation_around(Address first, Size size) {
+  auto const above = held_.upper_bound(first);
+  require(above != held_.begin(), "a page is inside a reservation");
+  auto const reservation = std::prev(above);
+  auto const& [start, segment] = *reservation;
+  require(segment.kind == Kind::kReservation && size > 0 && size <= segment.size &&
+              first - start <= segment.size - size,
+          "a page is inside a reservation");
+  return reservation;
+}
+
+// False if the device refuses, or if unreturned pages of another size are in the way.
+bool Device::map_page(Segments::iterator reservation, MappedPages::Page const& page) {
+  auto& [start, held] = *reservation;
+  if (auto const present = held.pages.first(page.first, page.end()); present.count > 0) {
+    require(present.state == MappedPages::State::kUnreturned, "a page is mapped once");
+    if (present.first != page.first || present.count != page.count) return false;
+    held.pages.set(page);
+    return true;  // the page is still mapped, because the device failed to unmap it
+  }
+  Address const address = start + page.first * granularity();
+  Size const size = page.count * granularity();
+  ++stats_.map_calls;
+  double const before = stats_.seconds;
+  bool const mapped = do_map(address, size, reserved_, stats_.seconds);
+  note(CallKind::kMap, mapped ? address : 0, size, before);
+  if (!mapped) {
+    ++stats_.refused_calls;
+    return false;
+  }
+  held.pages.set(page);
+  ++pages_;
+  reserved_ += size;
+  return true;
+}
+
+// False if the device fails to unmap the page.
+bool Device::unmap_page(Segments::iterator reservation, MappedPages::Page page) {
+  auto& [start, held] = *reservation;
+  Address const address = start + page.first * granularity();
+  Size const size = page.count * granularity();
+  if (keeps_memory_ || !unmapped(address, size)) {
+    page.state = MappedPages::State::kUnreturned;
+    held.pages.set(page);
+    return false;
+  }
+  held.pages.erase(page);
+  --pages_;
+  reserved_ -= size;
+  return true;
+}
+
+// Calls the device, counts the call and returns its success.
+bool Device::unmapped(Address page, Size size) {
+  ++stats_.unmap_calls;
+  double const before = stats_.seconds;
+  bool const success = do_unmap(page, size, stats_.seconds);
+  note(CallKind::kUnmap, page, size, before);
+  return success;
+}
+
+// Unmaps all pages, or only the unreturned ones. False if the device fails to unmap any of them.
+bool Device::free_pages(Segments::iterator reservation, bool unreturned_only) {
+  MappedPages const& pages = reservation->second.pages;
+  std::size_t const end = reservation->second.size / granularity();
+  bool all = true;
+  for (auto page = pages.first(0, end); page.count > 0; page = pages.first(page.end(), end))
+    if (!unreturned_only || page.state == MappedPages::State::kUnreturned)
+      all &= unmap_page(reservation, page);
+  return all;
+}
+
+PoolDevice::PoolHandle PoolDevice::open_pool(Size keep, void const* owner) {
+  std::scoped_lock const guard(mutex_);
+  PoolHandle const pool = closed_ ? 0 : do_open_pool(keep, stats_.seconds);
+  if (pool != 0) pools_.emplace(pool, OpenPool{owner});
+  return pool;
+}
+
+Address PoolDevice::allocate_from(PoolHandle pool, Size size, Stream stream) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_) return 0;
+  auto const [owner, held] = pools_.at(pool);
+  ++stats_.malloc_calls;
+  double const before = stats_.seconds;
+  Address const block = do_allocate_from(pool, size, stream, reserved_ - held, stats_.seconds);
+  note(CallKind::kMalloc, block, size, before);
+  if (block == 0) {
+    ++stats_.refused_calls;
+  } else {
+    hold(block, size, owner, Kind::kBlock);
+    blocks_[block] = {pool, stream};
+  }
+  recount(pool);
+  return block;
+}
+
+void PoolDevice::free_to(PoolHandle pool, Address block, Stream stream) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_) return;
+  auto const segment = held(block, Kind::kBlock);
+  blocks_.at(block).stream = stream;
+  free_held(segment);
+  recount(pool);
+}
+
+void PoolDevice::trim_pool(PoolHandle pool) {
+  std::scoped_lock const guard(mutex_);
+  if (closed_ || keeps_memory()) return;
+  do_trim_pool(pool, stats_.seconds);
+  recount(pool);
+}
+
+Size PoolDevice::held_by(PoolHandle pool) const {
+  std::scoped_lock const guard(mutex_);
+  auto const entry = pools_.find(pool);
+  return entry == pools_.end() ? 0 : entry->second.reserved;
+}
+
+Size PoolDevice::recount_pools() {
+  Size const before = reserved_;
+  for (auto const& [pool, open] : pools_) recount(pool);
+  return before - reserved_;
+}
+
+bool PoolDevice::do_free_block(Address block, Size size, double& seconds) {
+  auto const entry = blocks_.find(block);
+  if (!do_free_to(entry->second.pool, block, size, entry->second.stream, seconds)) return false;
+  blocks_.erase(entry);
+  return true;
+}
+
+std::size_t PoolDevice::do_blocks_freed(std::optional<void const*> owner) {
+  for (auto pool = pools_.begin(); pool != pools_.end();) {
+    auto const next = std::next(pool);
+    if (!owner || pool->second.owner == *owner) close_pool(pool->first);
+    pool = next;
+  }
+  return pools_.size();
+}
+
+// Updates the reserved bytes with the bytes that the pool holds now.
+void PoolDevice::recount(PoolHandle pool) {
+  Size& reserved = pools_.at(pool).reserved;
+  reserved_ -= reserved;
+  reserved = do_held_by(pool, reserved);
+  reserved_ += reserved;
+}
+
+void PoolDevice::close_pool(PoolHandle pool) {
+  if (keeps_memory() || !do_close_pool(pool, stats_.seconds)) {
+    pools_.at(pool).owner = nullptr;
+    return;
+  }
+  reserved_ -= pools_.at(pool).reserved;
+  pools_.erase(pool);
 }
 
 }  // namespace allocbench

@@ -1,7 +1,8 @@
-// core/device.hpp: where an allocator gets its segments.
+// core/device.hpp: where an allocator gets its segments, pages and driver pools.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -12,11 +13,54 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/mapped_pages.hpp"
 #include "core/stats.hpp"
 #include "core/types.hpp"
 
 namespace allocbench {
+
+// The mapped pages of a reservation. Positions and counts are in granules (the granularity of the
+// device) from the start of the reservation. A page consists of one or more granules.
+class MappedPages {
+ public:
+  enum class State : std::uint8_t {
+    kMapped,
+    kUnreturned,  // unmapped by its owner, but the device failed to free it
+  };
+  struct Page {
+    std::size_t first = 0;
+    std::uint32_t count = 0;  // 0: no page
+    State state = State::kMapped;
+    std::size_t end() const { return first + count; }
+  };
+
+  // The first page that overlaps the granules [begin, end); its count is 0 if there is none.
+  Page first(std::size_t begin, std::size_t end) const {
+    end = std::min(end, granules_.size());
+    while (begin < end && granules_[begin].count == 0) ++begin;
+    if (begin >= end) return {};
+    while (granules_[begin].count == kInside) --begin;
+    return {begin, granules_[begin].count, granules_[begin].state};
+  }
+
+  void set(Page const& page) {
+    if (granules_.size() < page.end()) granules_.resize(std::max(page.end(), 2 * granules_.size()));
+    for (std::size_t granule = page.first + 1; granule < page.end(); ++granule)
+      granules_[granule].count = kInside;
+    granules_[page.first] = {page.count, page.state};
+  }
+  void erase(Page const& page) {
+    for (std::size_t granule = page.first; granule < page.end(); ++granule) granules_[granule] = {};
+  }
+
+ private:
+  static constexpr std::uint32_t kInside = ~std::uint32_t{0};
+
+  struct Granule {
+    std::uint32_t count = 0;  // granules of the page that begins here; kInside: inside a page
+    State state = State::kMapped;
+  };
+  std::vector<Granule> granules_;
+};
 
 // Public calls lock, count and check; a device implements the `do_` functions. Threads and
 // allocators can share a device. An `owner` identifies the holder of memory for `free_all`.
@@ -168,6 +212,53 @@ class Device {
   std::mutex failure_mutex_;
   std::string failure_;
   std::atomic<bool> failed_ = false;
+};
+
+// A pool allocates and frees blocks in stream order and keeps freed memory. All memory of a pool
+// counts as reserved. As in Device, public calls lock, count and check.
+class PoolDevice : public Device {
+ public:
+  using PoolHandle = std::uint64_t;
+
+  virtual bool has_driver_pools() const = 0;  // a driver or a GPU may lack them
+  // A pool that keeps up to `keep` free bytes when its streams are synchronized, or 0.
+  PoolHandle open_pool(Size keep, void const* owner);
+  Address allocate_from(PoolHandle pool, Size size, Stream stream);  // 0 if the device refuses
+  void free_to(PoolHandle pool, Address block, Stream stream);
+  void trim_pool(PoolHandle pool);
+  Size held_by(PoolHandle pool) const;  // bytes, allocated and free
+
+ protected:
+  // The device took memory from its pools. Returns by how many bytes that changes those reserved.
+  Size recount_pools();
+
+ private:
+  struct OpenPool {
+    void const* owner;  // null: closed by its owner, but the device failed to close it
+    Size reserved = 0;
+  };
+  struct PoolBlock {
+    PoolHandle pool;
+    Stream stream;  // on which the block is freed
+  };
+
+  virtual PoolHandle do_open_pool(Size keep, double& seconds) = 0;
+  // `others`: reserved bytes outside of the pool.
+  virtual Address do_allocate_from(PoolHandle pool, Size size, Stream stream, Size others,
+                                   double& seconds) = 0;
+  virtual bool do_free_to(PoolHandle pool, Address block, Size size, Stream stream,
+                          double& seconds) = 0;
+  virtual void do_trim_pool(PoolHandle pool, double& seconds) = 0;
+  virtual Size do_held_by(PoolHandle pool, Size before) = 0;
+  virtual bool do_close_pool(PoolHandle pool, double& seconds) = 0;
+
+  bool do_free_block(Address block, Size size, double& seconds) final;
+  std::size_t do_blocks_freed(std::optional<void const*> owner) final;  // closes the pools
+  void recount(PoolHandle pool);
+  void close_pool(PoolHandle pool);
+
+  std::map<PoolHandle, OpenPool> pools_;
+  std::map<Address, PoolBlock> blocks_;
 };
 
 }  // namespace allocbench

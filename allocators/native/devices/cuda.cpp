@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "devices/cuda.hpp"
 
+#include <dlfcn.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,12 +10,52 @@
 #include <chrono>
 #include <cstdlib>
 #include <set>
+#include <string>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
-#include "devices/cuda_current.hpp"
 
 namespace allocbench {
+
+// While it exists, a context is current on this thread, by default that of the device, and no call
+// invalidates the capture of a graph.
+class CudaDevice::Current {
+ public:
+  explicit Current(CudaDevice& device) : Current(device, device.context_) {}
+  Current(CudaDevice& device, cuda::Context context) : device_(device) {
+    cuda::Driver const& driver = device.driver_;
+    cuda::Context current = nullptr;
+    entered_ = device.noted(driver.context_current.name, driver.context_current(&current));
+    if (entered_ && current != context) {
+      entered_ = device.noted(driver.context_push.name, driver.context_push(context));
+      pushed_ = entered_;
+    }
+    if (entered_) driver.exchange_capture_mode(&mode_);
+  }
+  Current(Current const&) = delete;
+  Current& operator=(Current const&) = delete;
+  ~Current() {
+    cuda::Context popped = nullptr;
+    if (entered_) device_.driver_.exchange_capture_mode(&mode_);
+    if (pushed_) device_.driver_.context_pop(&popped);
+  }
+  explicit operator bool() const { return entered_; }
+
+ private:
+  CudaDevice& device_;
+  bool entered_ = false;
+  bool pushed_ = false;
+  int mode_ = cuda::kRelaxed;  // holds the previous mode once it has been exchanged
+};
+
+// Makes a call that does not count as a device call of an allocator. True on success.
+template <class Function, class... Arguments>
+bool CudaDevice::run_aside(Function const& call, Arguments... arguments) {
+  if (inherited()) return false;
+  Current const current(*this);
+  return current && noted(call.name, call(arguments...));
+}
+
 namespace {
 
 using cuda::kDeinitialized;
@@ -339,4 +380,157 @@ void CudaDevice::do_close() {
   if (result != kDeinitialized) noted(driver_.context_release.name, result);
 }
 
+namespace {
+
+// The number of the calling thread. Unlike a thread id, it is never reused.
+std::uint64_t this_thread() {
+  static std::atomic<std::uint64_t> threads = 0;
+  static thread_local std::uint64_t const number = ++threads;
+  return number;
+}
+
+}  // namespace
+
+CudaDevice::StreamName CudaDevice::name_of(cuda::Stream stream) const {
+  return {context_, stream == cuda::kLegacyStream ? nullptr : stream,
+          stream == cuda::kPerThreadStream ? this_thread() : 0};
+}
+
+std::vector<CudaDevice::StreamName> CudaDevice::names_of(cuda::Stream stream) {
+  std::vector<StreamName> names = {name_of(stream)};
+  if (driver_.devices == 1 || inherited()) return names;
+  bool const is_default = names[0].handle == nullptr || names[0].thread != 0;
+  if (!is_default) {
+    cuda::Context context = nullptr;
+    if (run_aside(driver_.stream_context, stream, &context)) names[0].context = context;
+    return names;
+  }
+  for (int ordinal = 0; ordinal < driver_.devices; ++ordinal) {
+    cuda::DeviceId id = 0;
+    unsigned flags = 0;
+    int active = 0;
+    if (!run_aside(driver_.device_get, &id, ordinal) || id == id_ ||
+        !run_aside(driver_.context_state, id, &flags, &active) || active == 0)
+      continue;
+    StreamName& name = names.emplace_back(names[0]);
+    if (!run_aside(driver_.context_retain, &name.context, id)) {
+      names.pop_back();
+      continue;
+    }
+    run_aside(driver_.context_release, id);  // stays active, because the program retains it
+  }
+  return names;
+}
+
+Stream CudaDevice::number(cuda::Stream stream) {
+  StreamName const name = name_of(stream);
+  std::scoped_lock const guard(streams_mutex_);
+  auto const [entry, added] = numbers_.emplace(name, static_cast<Stream>(streams_.size()));
+  if (added) streams_.push_back(name);
+  return entry->second;
+}
+
+cuda::Stream CudaDevice::stream(Stream number) {
+  std::scoped_lock const guard(streams_mutex_);
+  while (streams_.size() <= number) {
+    cuda::Stream created = nullptr;
+    if (!run_aside(driver_.stream_create, &created, cuda::kNonBlocking)) return nullptr;
+    own_streams_.push_back(created);
+    numbers_.emplace(name_of(created), static_cast<Stream>(streams_.size()));
+    streams_.push_back(name_of(created));
+  }
+  StreamName const& name = streams_[number];
+  return name.thread == 0 || name.thread == this_thread() ? name.handle : nullptr;
+}
+
+cuda::Event CudaDevice::record(StreamName const& stream) {
+  if (inherited()) return nullptr;
+  Current const current(*this, stream.context);
+  cuda::Event event = nullptr;
+  if (!current ||
+      !noted(driver_.event_create.name, driver_.event_create(&event, cuda::kWithoutTiming)))
+    return nullptr;
+  bool const usable_here = stream.thread == 0 || stream.thread == this_thread();
+  cuda::Stream const handle = usable_here ? stream.handle : nullptr;
+  if (noted(driver_.event_record.name, driver_.event_record(event, handle))) return event;
+  destroy(event);
+  return nullptr;
+}
+
+bool CudaDevice::done(cuda::Event event) {
+  if (inherited()) return true;
+  cuda::Result const result = driver_.event_query(event);
+  if (result == cuda::kNotReady) return false;
+  noted(driver_.event_query.name, result);
+  return true;
+}
+
+void CudaDevice::wait(cuda::Event event) { run_aside(driver_.event_synchronize, event); }
+
+void CudaDevice::destroy(cuda::Event event) { run_aside(driver_.event_destroy, event); }
+
+void CudaDevice::fill(Address address, Size size, unsigned char value, Stream stream) {
+  run_aside(driver_.fill, cuda::Pointer{address}, value, std::size_t{size}, this->stream(stream));
+}
+
+void CudaDevice::synchronize() { run_aside(driver_.synchronize); }
+
+void CudaDevice::synchronize(cuda::Context context) {
+  if (inherited()) return;
+  Current const current(*this, context);
+  if (current) noted(driver_.synchronize.name, driver_.synchronize());
+}
+
 }  // namespace allocbench
+
+namespace allocbench::cuda {
+namespace {
+
+constexpr char const* kLibrary = "libcuda.so.1";
+
+void* open_library() {
+  if (void* const library = dlopen(kLibrary, RTLD_NOW | RTLD_LOCAL)) return library;
+  char const* const reason = dlerror();
+  throw SpecError(std::string("no CUDA driver found: ") + (reason == nullptr ? kLibrary : reason));
+}
+
+template <class Function>
+void load(void* library, char const* symbol, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(library, symbol));
+  if (function == nullptr)
+    throw SpecError(std::string("the CUDA driver is too old: ") + kLibrary + " has no " + symbol +
+                    " (needs CUDA 11.3 or later)");
+}
+
+}  // namespace
+
+Driver const& Driver::get() {
+  // Never deleted, because calls may come until the process ends.
+  static Driver const* const driver = new Driver;
+  return *driver;
+}
+
+Driver::Driver() {
+  void* const library = open_library();
+#define ALLOCBENCH_LOAD(member, symbol, ...) load(library, #symbol, member.function);
+  ALLOCBENCH_CUDA_CALLS(ALLOCBENCH_LOAD)
+#undef ALLOCBENCH_LOAD
+  auto const check = [&](char const* name, Result result) {
+    if (result != kSuccess) throw SpecError("no CUDA device found: " + describe(name, result));
+  };
+  check(init.name, init(0u));
+  check(driver_version.name, driver_version(&version));
+  check(device_count.name, device_count(&devices));
+}
+
+std::string Driver::describe(char const* call, Result result) const {
+  char const* name = nullptr;
+  char const* text = nullptr;
+  std::string message = std::string(call).substr(0, std::string(call).find("_v2")) + ": ";
+  message += error_name(result, &name) == kSuccess ? name : "unknown error";
+  message += " (" + std::to_string(result);
+  if (error_text(result, &text) == kSuccess) message += std::string(": ") + text;
+  return message + ")";
+}
+
+}  // namespace allocbench::cuda

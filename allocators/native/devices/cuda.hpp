@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/pool_device.hpp"
+#include "core/device.hpp"
 #include "devices/cuda_driver.hpp"
 
 namespace allocbench {

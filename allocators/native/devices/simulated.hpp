@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <optional>
@@ -13,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/pool_device.hpp"
+#include "core/device.hpp"
 #include "gpu/driver_pool.hpp"
 #include "gpu/pages.hpp"
 
@@ -116,6 +118,135 @@ class SimulatedDevice : public PoolDevice {
   std::optional<Pages> pages_;
   std::map<PoolHandle, DriverPool> pools_;
   PoolHandle last_pool_ = 0;
+};
+
+// A call returns the address that it returned in the recording. If the next recorded calls return
+// memory to the device, the recorded device must have refused a request; so a request that comes
+// instead of them is refused as well, until that memory has been returned. A call that is not in
+// the recording, or whose address is still in use in the replay, is served as on a simulated
+// device, at an unused address.
+class RecordedDevice final : public SimulatedDevice {
+ public:
+  // `calls` are the successful calls of the recording, in order; their `seconds` are not used.
+  RecordedDevice(Size capacity, std::vector<Call> calls)
+      : SimulatedDevice(capacity, kDefaultAlignment, {}, {}) {
+    for (Call const& call : calls) {
+      expected_.push_back({call, call.size});
+      SimulatedDevice::do_adopt(call.address, call.size);
+    }
+  }
+
+  bool has_driver_pools() const override { return false; }  // a recording shows nothing of them
+
+ private:
+  static bool returns_memory(Device::CallKind kind) {
+    return kind == Device::CallKind::kFree || kind == Device::CallKind::kUnmap;
+  }
+
+  Address do_allocate(Size size, Size reserved, double& seconds) override {
+    if (refuses()) return 0;
+    for (std::size_t index = next_; index < expected_.size(); ++index) {
+      auto& [call, left] = expected_[index];
+      if (call.kind != CallKind::kMalloc || call.size != size || left == 0) continue;
+      left = 0;
+      if (overlaps(call.address, size)) break;
+      held_[call.address] = size;
+      return call.address;
+    }
+    return SimulatedDevice::do_allocate(size, reserved, seconds);
+  }
+
+  bool do_free(Address segment, Size size, double&) override {
+    held_.erase(segment);
+    note(CallKind::kFree, segment, size);
+    return true;
+  }
+
+  // Recordings contain no reservations. The first map in a new reservation is at its start, so the
+  // next such map gives the address.
+  Address do_reserve(Size size, double& seconds) override {
+    skip_replayed();
+    for (std::size_t index = next_; index < expected_.size(); ++index)
+      if (auto const& [call, left] = expected_[index];
+          call.kind == CallKind::kMap && left == call.size && !held_.contains(call.address)) {
+        held_[call.address] = 0;
+        return call.address;
+      }
+    return SimulatedDevice::do_reserve(size, seconds);
+  }
+
+  bool do_map(Address page, Size size, Size, double&) override {
+    if (refuses()) return false;
+    note(CallKind::kMap, page, size);
+    return true;
+  }
+
+  bool do_unmap(Address page, Size size, double&) override {
+    note(CallKind::kUnmap, page, size);
+    return true;
+  }
+
+  bool do_unreserve(Address reservation, Size, double&) override {
+    held_.erase(reservation);
+    return true;
+  }
+
+  bool do_adopt(Address address, Size size) override {
+    held_[address] = size;
+    return SimulatedDevice::do_adopt(address, size);
+  }
+
+  struct Expected {
+    Call call;
+    Size left;  // bytes not yet replayed: one recorded call may map or unmap several pages
+  };
+
+  // True if the recorded device refused a request here, that is, if memory was returned next. If no
+  // memory has been returned since the last refusal, the replay has left the recording; the
+  // recorded frees are then skipped.
+  bool refuses() {
+    skip_replayed();
+    Size pending = 0;
+    std::size_t end = next_;
+    for (; end < expected_.size() && returns_memory(expected_[end].call.kind); ++end)
+      pending += expected_[end].left;
+    if (pending == 0 || pending == pending_at_refusal_) {
+      next_ = end;
+      pending_at_refusal_ = 0;
+      return false;
+    }
+    pending_at_refusal_ = pending;
+    return true;
+  }
+
+  bool overlaps(Address address, Size size) const {
+    auto const above = held_.lower_bound(address);
+    if (above != held_.end() && above->first < address + size) return true;
+    if (above == held_.begin()) return false;
+    auto const& [below, bytes] = *std::prev(above);
+    return below + bytes > address;
+  }
+
+  void skip_replayed() {
+    while (next_ < expected_.size() && expected_[next_].left == 0) ++next_;
+  }
+
+  // Marks the recorded call that covers this call, if there is one, as replayed.
+  void note(CallKind kind, Address address, Size size) {
+    for (std::size_t index = next_; index < expected_.size(); ++index) {
+      auto& [call, left] = expected_[index];
+      if (left == 0 || call.kind != kind || address < call.address ||
+          address + size > call.address + call.size)
+        continue;
+      left -= std::min(left, size);
+      return;
+    }
+  }
+
+  std::vector<Expected> expected_;
+  std::map<Address, Size> held_;  // segments with their sizes; reservations with size 0
+  std::size_t next_ = 0;
+  Size pending_at_refusal_ = 0;  // bytes still to be returned at the last refusal
 };
 
 }  // namespace allocbench

@@ -10,7 +10,7 @@
 
 #include "core/huge_pages.hpp"
 #include "core/types.hpp"
-#include "parts/slots.hpp"
+#include "parts/node.hpp"
 
 namespace allocbench {
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 
 #include "core/types.hpp"
-#include "parts/slots.hpp"
+#include "parts/node.hpp"
 
 namespace allocbench {
 

@@ -7,7 +7,6 @@
 
 #include "core/types.hpp"
 #include "parts/block_tree.hpp"
-#include "parts/class_marks.hpp"
 #include "parts/node.hpp"
 #include "parts/size_class.hpp"
 

@@ -6,7 +6,7 @@
 
 #include "core/types.hpp"
 #include "parts/address_map.hpp"
-#include "parts/slots.hpp"
+#include "parts/node.hpp"
 
 namespace allocbench {
 

@@ -4,7 +4,10 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <map>
 #include <utility>
+
+#include "core/errors.hpp"
 
 namespace allocbench {
 
@@ -105,6 +108,105 @@ void PooledBlocks::free_waiting_of(PoolId pool) {
     facts_[block].waits = false;
     free(block);
   }
+}
+
+Size PooledBlocks::largest_free() const {
+  Size largest = 0;
+  for (auto const& [stream, pools] : pools_)
+    largest = std::max({largest, pools.small.free.largest(), pools.large.free.largest()});
+  for (auto const* waiting : {&waiting_, &deferred_})
+    for (Index const block : *waiting) largest = std::max(largest, size(block));
+  return largest;
+}
+
+std::uint64_t PooledBlocks::search_steps() const {
+  std::uint64_t total = allocated_.search_steps();
+  for (auto const& [stream, pools] : pools_)
+    total += pools.small.free.search_steps() + pools.large.free.search_steps();
+  return total;
+}
+
+std::vector<Index> PooledBlocks::mapped() const {
+  std::vector<Index> all = waiting_;
+  all.insert(all.end(), deferred_.begin(), deferred_.end());
+  allocated_.for_each([&](Address, Index block) { all.push_back(block); });
+  for (auto const& [stream, pools] : pools_)
+    for (BlockPool const* pool : {&pools.small, &pools.large})
+      for (Index block = pool->free.first(); block != kNone; block = pool->free.next(block))
+        all.push_back(block);
+  std::ranges::sort(all, {}, [&](Index block) { return nodes_[block].block.address; });
+  return all;
+}
+
+std::vector<Segment> PooledBlocks::snapshot() const {
+  std::vector<Segment> all;
+  for (Index const block : mapped()) {
+    Index const previous = nodes_[block].previous;
+    if (previous == kNone || !facts_[previous].mapped)
+      all.push_back({nodes_[block].block.address, 0, {}});
+    all.back().size += size(block);
+    all.back().blocks.push_back(nodes_[block].block);
+  }
+  return all;
+}
+
+void PooledBlocks::check() const {
+  std::size_t count = 0;
+  std::map<Reservation const*, Size> covered;
+  for (Index const block : mapped()) {
+    require(facts_[block].mapped, "a block that is allocated or free is mapped");
+    covered[facts_[block].reservation] += size(block);
+    check_neighbors(block);
+    if (!nodes_[block].block.allocated()) continue;
+    require(!facts_[block].waits, "an allocated block waits for no stream");
+    require(nodes_[block].bin == kNone, "an allocated block is in no bin");
+    ++count;
+    require(allocated_.find(nodes_[block].block.address) == block,
+            "an allocated block is in the address map");
+  }
+  require(count == allocated_.size(), "the address map contains only allocated blocks");
+  for (Index const block : waiting_)
+    require(facts_[block].waits && nodes_[block].bin == kNone,
+            "a block in the waiting list is marked as waiting and is in no bin");
+  for (auto const& [stream, pools] : pools_)
+    for (BlockPool const* pool : {&pools.small, &pools.large}) {
+      for (Index block = pool->free.first(); block != kNone; block = pool->free.next(block))
+        require(facts_[block].pool == pool && !facts_[block].waits && pool->free.contains(block),
+                "a free block is in the pool of its segment");
+      for (auto const& [address, block] : pool->unmapped) {
+        require(nodes_[block].block.address == address && facts_[block].pool == pool &&
+                    !facts_[block].mapped && !in_use(block) && nodes_[block].bin == kNone,
+                "an unmapped block is found by address in the pool of its segment");
+        check_neighbors(block);
+        covered[facts_[block].reservation] += size(block);
+      }
+    }
+  for (auto const& [address, reservation] : reservations_)
+    require(covered[&reservation] == reservation.size,
+            "the mapped and the unmapped blocks of a reservation cover it");
+}
+
+void PooledBlocks::check_neighbors(Index block) const {
+  Facts const& facts = facts_[block];
+  Index const next = nodes_[block].next;
+  Index const previous = nodes_[block].previous;
+  require(previous == kNone || nodes_[previous].next == block,
+          "neighboring blocks are linked both ways");
+  if (facts.reservation != nullptr && !facts.mapped) {
+    auto const& [address, size, page] = *facts.reservation;
+    require(
+        (nodes_[block].block.address - address) % page == 0 && nodes_[block].block.size % page == 0,
+        "an unmapped block begins and ends at pages");
+    require(nodes_[block].block.end() <= address + size && nodes_[block].block.address >= address,
+            "an unmapped block is inside its reservation");
+  }
+  if (next == kNone) return;
+  require(nodes_[next].previous == block && nodes_[next].block.address == nodes_[block].block.end(),
+          "neighboring blocks are linked both ways");
+  require(facts_[next].pool == facts.pool && facts_[next].reservation == facts.reservation,
+          "the blocks of a segment share its pool");
+  require(in_use(block) || in_use(next) || facts_[next].mapped != facts.mapped,
+          "free neighbors have coalesced");
 }
 
 }  // namespace allocbench

@@ -1,15 +1,12 @@
 // planners/exact.cpp: searches for the lowest plan within a time limit, with a lower bound.
 // SPDX-License-Identifier: Apache-2.0
-#include "planners/exact.hpp"
-
 #include <algorithm>
 #include <chrono>
-#include <numeric>
 #include <utility>
 #include <vector>
 
 #include "planners/piece_search.hpp"
-#include "planners/plan.hpp"
+#include "planners/planners.hpp"
 
 namespace allocbench {
 namespace {
@@ -45,10 +42,7 @@ class Cutter {
   }
 
   Pieces run() {
-    std::vector<std::uint32_t> order(lifetimes_.size());
-    std::iota(order.begin(), order.end(), 0u);
-    std::ranges::stable_sort(order, {}, [&](auto block) { return lifetimes_[block].first; });
-    cut_time(order, 0, 0);
+    cut_time(sorted_by(&Lifetime::first, lifetimes_), 0, 0);
     return std::move(result_);
   }
 

@@ -25,7 +25,7 @@
 #include <vector>
 
 #include "core/types.hpp"
-#include "planners/exact.hpp"
+#include "planners/planners.hpp"
 
 namespace allocbench {
 

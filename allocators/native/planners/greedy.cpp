@@ -57,8 +57,6 @@ Order as_given(std::size_t blocks) {
   return order;
 }
 
-bool never() { return false; }
-
 struct Rule {
   bool hottest_first;   // blocks are sorted by their peak load first
   double bytes, alive;  // exponents of the size and of the lifetime in the sort key
@@ -68,7 +66,8 @@ constexpr Rule kRules[] = {{true, 1, 0}, {false, 1, 0},    {true, 1, 1}, {false,
 
 }  // namespace
 
-Plan plan_no_reuse(std::span<Lifetime const> lifetimes, Size alignment) {
+std::optional<Plan> plan_no_reuse(std::span<Lifetime const> lifetimes, Size alignment,
+                                  Stop const&) {
   Plan plan;
   plan.offsets.reserve(lifetimes.size());
   for (Lifetime const& block : lifetimes) {
@@ -78,10 +77,6 @@ Plan plan_no_reuse(std::span<Lifetime const> lifetimes, Size alignment) {
   return plan;
 }
 
-Plan plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment) {
-  return *plan_best_fit(lifetimes, alignment, never);
-}
-
 std::optional<Plan> plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment,
                                   Stop const& stop) {
   Order order = as_given(lifetimes.size());
@@ -89,10 +84,6 @@ std::optional<Plan> plan_best_fit(std::span<Lifetime const> lifetimes, Size alig
     return std::pair(lifetimes[block].size, lifetimes[block].last - lifetimes[block].first);
   });
   return place_in(order, lifetimes, alignment, Gap::kTightest, stop);
-}
-
-Plan plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment) {
-  return *plan_greedy_by_size(lifetimes, alignment, never);
 }
 
 std::optional<Plan> plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment,

@@ -6,13 +6,16 @@
 #include <optional>
 #include <span>
 
-#include "planners/plan.hpp"
+#include "planners/planners.hpp"
 
 namespace allocbench {
 
+// Each plan is empty if `stop`, which is called periodically, returns true.
+
 // The baseline of memory planning, as in Caffe: blocks are stacked in the order given, even if
 // their lifetimes do not overlap. O(n) time.
-Plan plan_no_reuse(std::span<Lifetime const> lifetimes, Size alignment);
+std::optional<Plan> plan_no_reuse(std::span<Lifetime const> lifetimes, Size alignment,
+                                  Stop const& stop);
 
 // XLA's decreasing-size best fit. Blocks are sorted by size (largest first), then by lifetime
 // (longest first), then in the order given. Each block takes the smallest gap that is large enough
@@ -20,9 +23,6 @@ Plan plan_no_reuse(std::span<Lifetime const> lifetimes, Size alignment);
 // is none, the aligned end of the highest one. A gap extends from its aligned start to the block
 // above. O(n^2) time. Source: GlobalDecreasingSizeBestFitHeap (spatial order, no colocated
 // buffers) in XLA's heap_simulator.cc.
-Plan plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment);
-
-// The same; empty if `stop` returned true.
 std::optional<Plan> plan_best_fit(std::span<Lifetime const> lifetimes, Size alignment,
                                   Stop const& stop);
 
@@ -35,9 +35,6 @@ std::optional<Plan> plan_best_fit(std::span<Lifetime const> lifetimes, Size alig
 // is the best. Offsets are aligned; sizes are not rounded. O(n^2) time. Source: SimpleMemoryArena
 // and ArenaPlanner of TensorFlow Lite; Pisarchyk and Lee, "Efficient Memory Management for Deep
 // Neural Net Inference" (arXiv 2001.03288).
-Plan plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment);
-
-// The same; empty if `stop` returned true.
 std::optional<Plan> plan_greedy_by_size(std::span<Lifetime const> lifetimes, Size alignment,
                                         Stop const& stop);
 
@@ -46,7 +43,7 @@ std::optional<Plan> plan_greedy_by_size(std::span<Lifetime const> lifetimes, Siz
 // the planner GreedyByBreadth of TensorFlow Lite (Pisarchyk and Lee, "Efficient Memory Management
 // for Deep Neural Net Inference", 2020). Later attempts perturb the keys at random. A block takes
 // the lowest gap that is large enough between the placed blocks whose lifetimes overlap its own.
-// O(n^2) time. Empty if `stop`, which is called periodically, returns true.
+// O(n^2) time.
 std::optional<Plan> plan_reordered(std::span<Lifetime const> lifetimes, Size alignment,
                                    std::uint64_t attempt, Stop const& stop);
 

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <bit>
 #include <functional>
-#include <numeric>
 #include <ranges>
 #include <string>
 #include <utility>
@@ -65,11 +64,11 @@ double key_of(Key key, double before, double after) {
 class Planner {
  public:
   Planner(std::span<Lifetime const> lifetimes, Size alignment, Stop const& stop)
-      : lifetimes_(lifetimes), alignment_(alignment), stop_(stop), begins_(lifetimes.size()) {
-    std::iota(begins_.begin(), begins_.end(), 0u);
-    ends_ = begins_;
-    std::ranges::stable_sort(begins_, {}, [&](auto block) { return lifetimes[block].first; });
-    std::ranges::stable_sort(ends_, {}, [&](auto block) { return lifetimes[block].last; });
+      : lifetimes_(lifetimes),
+        alignment_(alignment),
+        stop_(stop),
+        begins_(sorted_by(&Lifetime::first, lifetimes)),
+        ends_(sorted_by(&Lifetime::last, lifetimes)) {
     plan_.offsets.resize(lifetimes.size());
     find_peak();
   }
@@ -206,18 +205,11 @@ void Gaps::remove_gap(Size begin, Size end) {
   if (begin < end) gaps_.erase({end - begin, begin});
 }
 
-Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment) {
-  return plan_in_execution_order(lifetimes, alignment, [] { return false; });
-}
-
-Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment,
-                             Stop const& stop) {
+std::optional<Plan> plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment,
+                                            Stop const& stop) {
   check_alignment(alignment);
-  std::vector<std::uint32_t> begins(lifetimes.size());
-  std::iota(begins.begin(), begins.end(), 0u);
-  auto ends = begins;
-  std::ranges::stable_sort(begins, {}, [&](auto block) { return lifetimes[block].first; });
-  std::ranges::stable_sort(ends, {}, [&](auto block) { return lifetimes[block].last; });
+  auto const begins = sorted_by(&Lifetime::first, lifetimes);
+  auto const ends = sorted_by(&Lifetime::last, lifetimes);
 
   Gaps gaps;
   Plan plan{std::vector<Size>(lifetimes.size()), 0};

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/types.hpp"
-#include "planners/plan.hpp"
+#include "planners/planners.hpp"
 
 namespace allocbench {
 
@@ -54,9 +54,10 @@ class Gaps {
 // alive (Gaps). At each instant, ending blocks are removed before new blocks are placed. Blocks
 // that begin together are placed in the order given. O(n log n) time. Throws SpecError
 // unless the alignment is a power of two of at most 2 MiB.
-// Once `stop` returns true, the remaining blocks go on top of all others, without reuse.
-Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment, Stop const& stop);
-Plan plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment);
+// Once `stop` returns true, the remaining blocks go on top of all others, without reuse, so there
+// always is a plan.
+std::optional<Plan> plan_in_execution_order(std::span<Lifetime const> lifetimes, Size alignment,
+                                            Stop const& stop);
 
 constexpr std::size_t kStacks = 5;  // of plan_from_peak
 

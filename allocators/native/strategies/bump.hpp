@@ -12,7 +12,7 @@
 
 #include "core/allocator.hpp"
 #include "parts/address_map.hpp"
-#include "parts/slots.hpp"
+#include "parts/node.hpp"
 #include "parts/tiled.hpp"
 
 namespace allocbench {

@@ -3,6 +3,9 @@
 #include "strategies/caching.hpp"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "core/errors.hpp"
@@ -197,6 +200,165 @@ void Caching::do_check() const {
   blocks_.check();
   require(!settings_.limit || settings_.expandable || changed_ || reserved() <= *settings_.limit,
           "the segments together stay below the limit");
+}
+
+bool Caching::adopt(std::vector<HeldSegment> const& layout) {
+  std::scoped_lock const guard(lock());
+  Size bytes = 0;
+  for (HeldSegment const& held : layout) bytes += held.segment.size;
+  if (reserved() > 0 || bytes > room() || !take_over(layout)) return false;
+  for (HeldSegment const& held : layout)
+    for (Block const& block : held.segment.blocks) count_allocation(block.size, block.requested);
+  return true;
+}
+
+bool Caching::take_over(std::vector<HeldSegment> const& layout) {
+  std::map<Address, std::vector<HeldSegment>> reservations;
+  for (HeldSegment const& held : layout)
+    if (held.reservation != 0) reservations[held.reservation].push_back(held);
+  auto const consistent = [&](HeldSegment const& held) {
+    Size const page = settings_.page(held.small);
+    HeldSegment const& first = reservations.at(held.reservation).front();
+    return held.stream == first.stream && held.small == first.small &&
+           (held.segment.address - held.reservation) % page == 0 && held.segment.size % page == 0;
+  };
+  for (auto const& [address, ranges] : reservations)
+    if (!std::ranges::all_of(ranges, consistent)) return false;
+
+  std::vector<HeldSegment> by_rank = layout;
+  std::ranges::stable_sort(by_rank, {}, &HeldSegment::rank);
+  bool adopted = true;
+  for (HeldSegment const& held : by_rank) {
+    if (held.reservation == 0)
+      adopted = adopted && adopt_segment(held);
+    else if (auto const ranges = reservations.extract(held.reservation); !ranges.empty())
+      adopted = adopted && adopt_reservation(ranges.mapped());
+  }
+  return adopted;
+}
+
+bool Caching::adopt_segment(HeldSegment const& held) {
+  auto const& [address, size, blocks] = held.segment;
+  if (!device().adopt(address, size, this)) return false;
+  count_reserved(size);
+  auto& [small, large] = blocks_.of(held.stream);
+  Index const block =
+      blocks_.create(address, size, {.pool = held.small ? &small : &large}, next_rank());
+  blocks_.insert(block);
+  blocks_.carve(block, blocks);
+  return true;
+}
+
+// `ranges` are the mapped ranges of one reservation, in address order.
+bool Caching::adopt_reservation(std::vector<HeldSegment> const& ranges) {
+  HeldSegment const& first = ranges.front();
+  Size const page = settings_.page(first.small);
+  Segment const& last = ranges.back().segment;
+  Size const size = std::max(reservation_size(page), last.address + last.size - first.reservation);
+  std::vector<Segment> mapped;
+  for (HeldSegment const& range : ranges) mapped.push_back(range.segment);
+  if (!device().adopt_pages(first.reservation, size, page, mapped, this)) return false;
+  for (Segment const& range : mapped) count_reserved(range.size);
+  auto& [small, large] = blocks_.of(first.stream);
+  Index unmapped =
+      blocks_.open({first.reservation, size, page}, first.small ? small : large, next_rank());
+  for (Segment const& range : mapped) {
+    Index const block = blocks_.remap(unmapped, {range.address, range.address + range.size});
+    unmapped = blocks_[block].next;
+    blocks_.carve(block, range.blocks);
+  }
+  return true;
+}
+
+// Takes a free block of `wanted` bytes or more out of its pool, after mapping the pages that it
+// lacks. kNone if the device refuses; pages mapped until then stay mapped and free.
+Index Caching::extend(BlockPool& pool, Size wanted) {
+  Index block = find_extendable(pool, wanted);
+  if (block == kNone) return kNone;
+  if (!blocks_.facts(block).mapped && !map_front(block, std::min(blocks_.size(block), wanted)))
+    return kNone;
+  while (blocks_.size(block) < wanted) {
+    Index const next = blocks_[block].next;  // unmapped: free neighbors have coalesced
+    if (!map_front(next, std::min(wanted - blocks_.size(block), blocks_.size(next)))) return kNone;
+    block = next;  // the mapped pages have coalesced with the block before them
+  }
+  blocks_.remove(block);
+  return block;
+}
+
+// The lowest free block, mapped or not, that begins a free range of `wanted` bytes which is partly
+// unmapped; if no such range exists, the block of a new expandable segment.
+Index Caching::find_extendable(BlockPool& pool, Size wanted) {
+  auto const is_free = [&](Index block) { return block != kNone && !blocks_.in_use(block); };
+  for (auto const& [address, unmapped] : pool.unmapped) {
+    Index const previous = blocks_[unmapped].previous;
+    Index const begin = is_free(previous) ? previous : unmapped;
+    Size room = 0;
+    for (Index block = begin; room < wanted && is_free(block); block = blocks_[block].next)
+      room += blocks_.size(block);
+    if (room >= wanted) return begin;
+  }
+  return open_reservation(pool);
+}
+
+Size Caching::reservation_size(Size page) const {
+  Size const capacity = device().capacity();
+  return round_up(capacity + capacity / 8, page);
+}
+
+Index Caching::open_reservation(BlockPool& pool) {
+  Size const page = settings_.page(pool.small);
+  Size const size = reservation_size(page);
+  Address const address = reserve(size);
+  if (address == 0) return kNone;
+  return blocks_.open({address, size, page}, pool, next_rank());
+}
+
+// Maps the pages that hold the first `wanted` bytes of an unmapped block. They become a free block,
+// which coalesces. False if the device refuses.
+bool Caching::map_front(Index block, Size wanted) {
+  Size const page = blocks_.facts(block).reservation->page;
+  Size const size = round_up(wanted, page);
+  Address const address = blocks_[block].block.address;
+  if (!map(address, size, page)) return false;
+  blocks_.remap(block, {address, address + size});
+  return true;
+}
+
+// Unmaps the pages that lie wholly in a free block, and returns the reservation when none of its
+// pages is mapped any more.
+void Caching::unmap_pages(Index block) {
+  auto const pages = blocks_.pages(block);
+  if (pages.size() == 0) return;
+  unmap(pages.begin, pages.size(), blocks_.facts(block).reservation->page);
+  Index const unmapped = blocks_.remap(block, pages);
+  if (blocks_.whole(unmapped)) unreserve(blocks_.close(unmapped));
+}
+
+void Caching::trim_pool(PoolId pool) {
+  trim_by([&] {
+    if (!pools_->released(pool)) return;
+    blocks_.free_deferred();
+    blocks_.free_waiting_of(pool);
+    for (auto& [stream, pools] : blocks_.pools())
+      if (pool_of(stream) == pool) release_free({&pools.small, &pools.large});
+  });
+}
+
+// A free block of a MemPool made with use_on_oom, for a request outside of private pools.
+Index Caching::lend(Stream stream, Size wanted) {
+  if (pool_of(stream) != 0 || (settings_.expandable && !settings_.rules.lends_expandable))
+    return kNone;
+  std::multimap<std::uint64_t, PoolId> lenders;
+  for (PoolId pool = 1; pool <= pools_->count(); ++pool)
+    if (auto const traits = pools_->traits(pool); traits.use_on_oom && pools_->in_use(pool))
+      lenders.emplace(traits.rank, pool);
+  for (auto const& [rank, pool] : lenders) {
+    PooledBlocks::StreamPools& pools = blocks_.of(in_pool(stream, pool));
+    Index const block = find(wanted <= PytorchSettings::kSmall ? pools.small : pools.large, wanted);
+    if (block != kNone) return block;
+  }
+  return kNone;
 }
 
 }  // namespace allocbench

@@ -9,9 +9,11 @@
 #pragma once
 
 #include <array>
+#include <utility>
 
 #include "core/allocator.hpp"
-#include "core/pool_device.hpp"
+#include "core/device.hpp"
+#include "core/errors.hpp"
 #include "parts/lone_blocks.hpp"
 
 namespace allocbench {
@@ -33,18 +35,55 @@ class CudaAsync : public Allocator {
   };
 
   // The device must have driver pools. Throws DeviceError if it cannot create one.
-  CudaAsync(Device& device, Options const& options);
+  CudaAsync(Device& device, Options const& options)
+      : Allocator(device),
+        driver_(dynamic_cast<PoolDevice&>(device)),
+        pool_(driver_.open_pool(
+            options.given("release_threshold") ? options.bytes("release_threshold") : ~Size{0},
+            this)) {
+    if (pool_ != 0) return;
+    throw_failure();
+    throw DeviceError("the device failed to create a memory pool");
+  }
+
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream stream) override;
-  Block do_deallocate(Address address, Stream stream) override;
-  void do_trim() override;
+  Block do_allocate(Size requested, Stream stream) override {
+    Address address = driver_.allocate_from(pool_, requested, stream);
+    Size const held = driver_.held_by(pool_);
+    if (address != 0 && held > held_ && held - held_ > permitted()) {
+      driver_.free_to(pool_, address, stream);
+      driver_.trim_pool(pool_);
+      address = 0;
+    }
+    count_change();
+    return address == 0 ? Block{} : blocks_.insert(address, requested);
+  }
+
+  Block do_deallocate(Address address, Stream stream) override {
+    Block const block = blocks_.erase(address);
+    if (block.size == 0) return block;
+    driver_.free_to(pool_, address, stream);
+    count_change();
+    return block;
+  }
+
+  void do_trim() override {
+    driver_.trim_pool(pool_);
+    count_change();
+  }
+
   Size do_largest_free() const override { return 0; }
   std::vector<Segment> do_snapshot() const override { return blocks_.segments(); }
 
  private:
-  void count_change();
+  // The pool changes in these calls, and when the device takes its free memory for something else.
+  void count_change() {
+    Size const before = std::exchange(held_, driver_.held_by(pool_));
+    if (held_ > before) count_reserved(held_ - before);
+    if (held_ < before) count_unreserved(before - held_);
+  }
 
   PoolDevice& driver_;
   PoolDevice::PoolHandle pool_;

@@ -37,7 +37,11 @@ class Expandable : public Stitching {
       .by_stream = true,
   };
 
-  Expandable(Device& device, Options const& given);
+  Expandable(Device& device, Options const& given)
+      : Stitching(device, given, given.bytes("page"), given.bytes("small"), given.number("slack")) {
+    if (!(given.number("slack") >= 0)) given.reject("slack", "must be at least 0");
+  }
+
   StrategyInfo const& info() const override { return strategy; }
 
  protected:

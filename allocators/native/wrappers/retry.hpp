@@ -19,13 +19,37 @@ class Retry final : public Wrapper {
  public:
   using Seconds = std::chrono::duration<double>;
 
-  Retry(Device& device, Seconds longest, std::unique_ptr<Allocator> inner);
+  Retry(Device& device, Seconds longest, std::unique_ptr<Allocator> inner)
+      : Wrapper(device, [&inner] { return std::move(inner); }), longest_(longest) {}
 
  private:
-  Block do_allocate(Size requested, Stream stream) override;
-  Block do_deallocate(Address address, Stream stream) override;
-  void do_trim() override;
-  void do_trim_pool(PoolId pool) override;
+  Block do_allocate(Size requested, Stream stream) override {
+    using Clock = std::chrono::steady_clock;
+    Block block = Wrapper::do_allocate(requested, stream);
+    auto const deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(longest_);
+    bool in_time = requested <= device().capacity();
+    while (in_time && block.size == 0 && counted().allocated.current > 0) {
+      in_time = memory_freed_.wait_until(lock(), deadline) == std::cv_status::no_timeout;
+      block = Wrapper::do_allocate(requested, stream);
+    }
+    return block;
+  }
+
+  Block do_deallocate(Address address, Stream stream) override {
+    Block const block = Wrapper::do_deallocate(address, stream);
+    memory_freed_.notify_all();
+    return block;
+  }
+
+  void do_trim() override {
+    Wrapper::do_trim();
+    memory_freed_.notify_all();
+  }
+
+  void do_trim_pool(PoolId pool) override {
+    Wrapper::do_trim_pool(pool);
+    memory_freed_.notify_all();
+  }
 
   Seconds longest_;
   std::condition_variable_any memory_freed_;

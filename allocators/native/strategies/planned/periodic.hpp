@@ -7,8 +7,7 @@
 #include <cstdint>
 #include <span>
 
-#include "planners/plan.hpp"
-#include "strategies/planned/periodic.hpp"
+#include "planners/planners.hpp"
 
 namespace allocbench {
 

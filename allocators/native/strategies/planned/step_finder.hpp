@@ -12,6 +12,7 @@
 // expected steps.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <unordered_map>
 
@@ -23,9 +24,23 @@ class StepFinder {
  public:
   // Records the next request, made while `live` requested bytes are alive. True if it begins a
   // step.
-  bool begins(Size size, Size live);
+  bool begins(Size size, Size live) {
+    ++request_;
+    hash_ = (hash_ << (64 / kWindow)) + mixed(size);
+    if (regular_ < kSettled) find_longer_period(live);
+    return period_ != 0 && at_anchor();
+  }
 
  private:
+  static constexpr std::uint64_t kWindow = 8;    // sizes that a 64-bit hash covers
+  static constexpr std::uint64_t kTimes = 4;     // sequences needed to accept a period
+  static constexpr std::uint64_t kSettled = 64;  // regular steps after which the search stops
+  static constexpr std::uint64_t kPatience = 4;  // periods without the anchor before it is dropped
+  static constexpr std::size_t kMostOccurrences = 8192;
+  static constexpr std::uint64_t kThinnest =
+      255;  // mask: at least one in 256 sequences is examined
+  static std::uint64_t mixed(Size size) { return (size * 0x9E3779B97F4A7C15u) >> 24; }
+
   struct Occurrence {            // the last one of a sequence
     std::uint64_t request = 0;   // number of the request, from 1
     std::uint64_t distance = 0;  // from the previous occurrence
@@ -38,12 +53,58 @@ class StepFinder {
     std::uint64_t anchor = 0;  // hash of the sequence with the fewest live bytes
   };
 
-  void find_longer_period(Size live);
-  void thin_out();
+  void find_longer_period(Size live) {
+    if (request_ < kWindow || !examined(hash_)) return;
+    if (occurrences_.size() == kMostOccurrences) thin_out();
+    Occurrence& previous = occurrences_[hash_];
+    std::uint64_t const distance = request_ - previous.request;
+    bool const periodic = previous.request != 0 && distance == previous.distance;
+    previous = {request_, previous.request == 0 ? 0 : distance};
+    if (periodic && distance > std::max(period_, wrong_)) {
+      if (distance > candidate_.period) candidate_ = {.period = distance, .since = request_};
+      if (distance == candidate_.period) {
+        ++candidate_.times;
+        if (live < candidate_.fewest) {
+          candidate_.fewest = live;
+          candidate_.anchor = hash_;
+        }
+      }
+    }
+    if (candidate_.times < kTimes || request_ - candidate_.since < candidate_.period) return;
+    period_ = candidate_.period;
+    anchor_ = candidate_.anchor;
+    last_ = request_;
+    regular_ = 0;
+    candidate_ = {};
+  }
+
+  // Drops half of the sequences and stops examining them. Drops all once the fraction is too small.
+  void thin_out() {
+    thinning_ = 2 * thinning_ + 1;
+    if (thinning_ <= kThinnest) {
+      std::erase_if(occurrences_, [this](auto const& entry) { return !examined(entry.first); });
+    } else {
+      occurrences_.clear();
+      thinning_ = wrong_ = 0;
+    }
+  }
+
   bool examined(std::uint64_t hash) const {
     return ((hash * 0x9E3779B97F4A7C15u >> 32) & thinning_) == 0;
   }
-  bool at_anchor();
+
+  bool at_anchor() {
+    std::uint64_t const length = request_ - last_;
+    if (hash_ == anchor_ && 2 * length >= period_) {
+      regular_ = length == period_ ? regular_ + 1 : 0;
+      last_ = request_;
+      return true;
+    }
+    if (length <= kPatience * period_) return false;
+    wrong_ = regular_ < kSettled ? period_ : 0;
+    period_ = regular_ = 0;
+    return false;
+  }
 
   std::uint64_t request_ = 0;                                  // requests so far
   std::uint64_t hash_ = 0;                                     // of the last eight sizes
