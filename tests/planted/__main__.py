@@ -26,6 +26,9 @@ from tests.planted.bugs import BUGS, Bug
 FOLDER = source_copy.ROOT / "build/planted"
 MODULES = {"_core": "allocators", "_native": "workloads"}
 """Native modules and the packages that they belong to."""
+NULL_GPU = "null_gpu", "liballocbench_null.so"
+"""The target of the null GPU's library and its file, which is used from beside `_core`."""
+_EXTENSION = sysconfig.get_config_var("EXT_SUFFIX")
 _RUNTIMES = {"thread": "libtsan.so", "address,undefined": "libasan.so"}
 _MOST_SECONDS = 1200  # of one test run
 
@@ -54,13 +57,13 @@ class Copy:
             *(f"-DPython_EXECUTABLE={self.python}", f"-Dnanobind_DIR={native}"),
             f"-DSANITIZE={sanitize}",
         )
-        targets = ("--target", *MODULES, "--parallel", str(len(os.sched_getaffinity(0))))
+        targets = ("--target", *MODULES, NULL_GPU[0])
+        targets += ("--parallel", str(len(os.sched_getaffinity(0))))
         _must_run("cmake", "--build", str(folder), *targets)
         for module, package in MODULES.items():
             built = next(file for file in folder.glob(f"{module}*.so") if file.is_file())
-            target = self.source / package / f"{module}{sysconfig.get_config_var('EXT_SUFFIX')}"
-            target.unlink(missing_ok=True)  # a process may still map the old one
-            shutil.copy(built, target)
+            _replace(built, f"{self.source}/{package}/{module}{_EXTENSION}")
+        _replace(folder / NULL_GPU[1], f"{self.source}/allocators/{NULL_GPU[1]}")
 
     def test(self, tests: tuple[str, ...], sanitize: str) -> subprocess.CompletedProcess[str]:
         """Run tests on the copy until one fails."""
@@ -149,11 +152,17 @@ def _plant(copy: Copy, bug: Bug) -> Found:
         copy.build(bug.sanitize)  # compiles what this bug and the one before it changed
         done = copy.test(bug.tests, bug.sanitize)
     output = done.stdout + done.stderr
-    reason = re.search(bug.reason, output)
+    reason = re.search(bug.reason, output, re.MULTILINE)
     if done.returncode == 0 or reason is None:
         return Found("", f"exit code {done.returncode}\n{output[-3000:]}")
     failed = re.search(r"^(?:FAILED|ERROR) (\S+)", output, re.MULTILINE)
     return Found(failed[1] if failed else bug.tests[0], reason[0])
+
+
+def _replace(built: Path, target: str) -> None:
+    """A process may still map the old file."""
+    Path(target).unlink(missing_ok=True)
+    shutil.copy(built, target)
 
 
 def _runtime(library: str) -> str:

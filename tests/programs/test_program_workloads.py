@@ -51,9 +51,9 @@ class record_function:
 
 autograd = SimpleNamespace(profiler=SimpleNamespace(record_function=record_function))
 
-def optimizer_step():
+def optimizer_step(optimizer=None):
     for hook in hooks:
-        hook(None, (), {})
+        hook(optimizer, (), {})
 """
 
 
@@ -113,6 +113,15 @@ def test_a_program_is_named_by_its_script_and_ends_after_its_steps() -> None:
     done = run(f"inspect --steps 3 -- {sys.executable} train.py")
     assert "4 optimizer steps, the first a warm-up" in done.stderr
     assert "it was stopped there" in done.stderr
+
+
+def test_a_step_ends_with_the_first_of_several_optimizers() -> None:
+    line = "compare --time 0 --no-min-capacity --allocators naive --steps 3 --json -"
+    (alone,) = json.loads(answered(f"{line} -- {sys.executable} train.py")[0])
+    both = "torch.optimizer_step('G'); torch.optimizer_step('D')"
+    Path("train.py").write_text(STEPPING.replace("torch.optimizer_step()", both))
+    (row,) = json.loads(answered(f"{line} -- {sys.executable} train.py")[0])
+    assert (row["events"], row["steps"]) == (alone["events"], alone["steps"])
 
 
 def test_a_program_together_with_a_trace() -> None:

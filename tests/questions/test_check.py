@@ -72,6 +72,7 @@ def test_rounding_that_no_setting_cures() -> None:
     for one in answer.remedies:
         if one.kind == "allocator":
             assert Runner(trace, "sim:16MiB").completes(one.change)
+            assert one.costs
 
 
 def test_a_setting_that_helps_is_that_of_recommend() -> None:

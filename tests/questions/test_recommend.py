@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -181,6 +182,41 @@ def test_confidence_names_its_grounds() -> None:
     found = sure(tight, caching=3, slab=1)
     assert found.level == "low"
     assert "completes 2 of 3 traces" in found.text
+
+
+@pytest.mark.parametrize(
+    ("need", "tried", "about", "level", "words"),
+    [
+        (95, 3, {}, "high", "5.3% more"),  # of 100 GiB, 5 % are enough room
+        (96, 3, {}, "medium", "4.2% more"),
+        (50, 3, {}, "high", "twice as much"),
+        (51, 3, {}, "high", "96.1% more"),
+        (50, 3, {"coverage": "the end is missing"}, "medium", "The end is missing."),
+        (50, 0, {"steps": 3, "kinds": 1}, "high", "request the same sizes, so"),
+        (50, 0, {"steps": 3, "kinds": 2}, "medium", "their load exceeds the device"),
+        (50, 0, {"steps": 3, "kinds": 2, "wanted": 0}, "medium", "steps were not tried."),
+        (50, 0, {"steps": 2, "kinds": 1}, "medium", "2 steps, so"),
+        (50, 0, {"steps": 1, "kinds": 1}, "medium", "1 step, so"),
+        (50, 0, {"steps": 0, "kinds": 1}, "medium", "no steps, so"),
+    ],
+)
+def test_confidence_has_doubts(
+    need: float, tried: int, about: dict[str, Any], level: str, words: str
+) -> None:
+    given = rows(100, default=(need, 1, True)).assign(failed_orders=0)
+    told = {"orders": tried, "wanted": 3, "steps": 12, "kinds": 12} | about
+    found = confidence(given, advise(given), **told)
+    assert found.level == level
+    assert words in found.text
+    assert ("longer inputs" in found.text) is (told["kinds"] > 1)
+    assert ("what other inputs would need" in found.text) is (told["steps"] < 2)
+    assert "Device time" in found.text
+    measured = given.assign(device_seconds_source="measured")
+    assert "Device time" not in confidence(measured, advise(measured), **told).text
+
+
+def test_without_advice_there_is_no_confidence() -> None:
+    assert sure(rows(24, default=(25, 1, False))) == Confidence("none", ())
 
 
 def test_advice_that_depends_on_device_time_says_so() -> None:

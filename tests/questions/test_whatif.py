@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from allocbench.commands import whatif as command
 from allocbench.errors import UsageError
 from allocbench.questions.edits import EIGHT_BIT_BLOCK, edits
 from allocbench.questions.training_blocks import TrainingBlocks
@@ -233,6 +235,33 @@ def test_the_cheapest_edits_that_fit() -> None:
     assert several is not None
     assert len(several.edits) > 1
     assert len({edit.family for edit in several.edits}) == len(several.edits)
+
+
+@pytest.mark.parametrize(
+    ("mib", "chosen"),
+    [
+        (1288, None),  # it fits as it is
+        (952, "8-bit optimizer state"),  # at most 951.3 MiB
+        (930, "8-bit optimizer state + chunked loss"),
+        (815, "optimizer state in host memory"),  # one harder edit, before more of the easy ones
+        (700, "ZeRO-3 on 8 GPUs"),
+        (400, "optimizer state in host memory + batch in 2 parts + ZeRO-3 on 8 GPUs"),
+        (300, None),
+    ],
+)
+def test_the_edits_that_ask_least_are_chosen(mib: int, chosen: str | None) -> None:
+    enough = whatif(training(), "naive", "sim:8GiB", capacity=mib * MIB).enough
+    assert (enough and enough.name) == chosen
+
+
+def test_a_run_takes_the_place_of_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:
+    answer = whatif(training(), "naive", "sim:8GiB")
+    first, second, *_ = answer.single
+    ran = replace(first, run=answer.need - 3 * MIB)
+    command._print(replace(answer, single=[ran, second]), "the device")
+    rows = [line for line in capsys.readouterr().out.splitlines() if "MiB" in line]
+    assert "3.00 MiB" in next(row for row in rows if row.startswith(first.name))
+    assert "512 MiB" in next(row for row in rows if row.startswith(second.name))  # 1288 - 776
 
 
 def test_a_trace_without_steps_is_refused() -> None:

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings in words: the verdict on a case, and the two lines of advice."""
 
+import re
 from typing import Any
 
 import pandas as pd
+import pytest
 
 from allocbench.reports.advice import findings, held
-from allocbench.reports.advice.recommending import advise
+from allocbench.reports.advice.recommending import advise, consequence
 from allocbench.reports.rows.details import none
 from allocbench.reports.rows.ranking import cases
 from allocbench.reports.rows.results import frame
@@ -98,6 +100,26 @@ def test_a_place_that_most_allocators_share_is_undecided() -> None:
         "fastest: undecided, 4 of 5 allocators do not clearly differ"
         " (30.0 ns to 33.0 ns of host time per event under allocbench run)"
     )
+
+
+@pytest.mark.parametrize(
+    ("need", "fits", "default", "numbers", "words"),
+    [
+        (5, True, None, ["3.00"], "fits"),
+        (5, True, (7, True), ["3.00", "1.00"], "leaves"),
+        (5, True, (9, False), ["3.00"], "the default does not fit"),
+        (5, True, (None, True), ["3.00"], "the default fits too"),
+        (9, False, (7, True), [], "does not fit the card"),
+    ],
+)
+def test_what_is_left_on_a_card_of_8_gib(
+    need: int, fits: bool, default: tuple[int | None, bool] | None, numbers: list[str], words: str
+) -> None:
+    least = default and (default[0] and default[0] * GIB, default[1])
+    told = consequence(need * GIB, fits, 8 * GIB, "the card", least)
+    assert re.findall(r"([\d.]+) GiB", told) == numbers
+    assert words in told
+    assert consequence(need * GIB, fits, None, "the card", least) == ""
 
 
 def test_what_is_held_is_that_before_the_request_that_fails() -> None:

@@ -13,7 +13,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the bundled programs need PyTorch")
 
 from allocbench.workloads import catalog  # noqa: E402
-from allocbench.workloads.models import llama, llm_continuous, llm_decode, moe, paged  # noqa: E402
+from allocbench.workloads.models import bert, llama, llm_continuous, llm_decode, moe, paged  # noqa: E402
 from allocbench.workloads.program import ModelProgram  # noqa: E402
 
 MODULES = [catalog.bundled(name).module for name in catalog.captured()]
@@ -38,6 +38,11 @@ def test_programs_run_on_a_cpu(module: str) -> None:
     marks: list[str] = []
     program.run(program.tiny, "cpu", marks.append)
     check_marks(marks)
+
+
+def test_texts_wait_until_a_batch_of_their_bucket_is_full() -> None:
+    config = bert.Config(1, 8, 1, 9, buckets=(8, 16), tokens=32, texts=(3, 9, 8, 1, 7, 16, 2))
+    assert list(bert.batches(config)) == [[3, 8, 1, 7], [9, 16], [2]]
 
 
 def test_decoding_with_a_cache_equals_recomputing() -> None:
