@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator
-from allocbench.base.events import ALLOC, MARK, PrivatePool
+from allocbench.base.trace import ALLOC, MARK, PrivatePool
 from allocbench.base.trace import EventArrays
 
 if TYPE_CHECKING:

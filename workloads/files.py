@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import BinaryIO, TypeVar
 
 from allocbench.base.error_text import ErrorText, MemoryDump
-from allocbench.base.whole_file import whole_file
+from allocbench.base.files import whole_file
 from allocbench.workloads import error_texts
 from allocbench.workloads.block_lifetimes import (
     Lifetimes,

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias
 from allocbench.base import children
 from allocbench.base.children import Ended
 from allocbench.base.errors import UserError
-from allocbench.base.hooks import hook_variables
+from allocbench.base.children import hook_variables
 from allocbench.base.text import command_text, without_secrets
 from allocbench.workloads.files import read
 from allocbench.workloads.trace import Trace

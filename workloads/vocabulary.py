@@ -8,21 +8,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from allocbench.base.errors import UserError
-from allocbench.base.events import ALLOC as ALLOC
-from allocbench.base.events import CAPTURE_BEGIN as CAPTURE_BEGIN
-from allocbench.base.events import CAPTURE_END as CAPTURE_END
-from allocbench.base.events import FREE as FREE
-from allocbench.base.events import MARK as MARK
-from allocbench.base.events import MAX_SIZE as MAX_SIZE
-from allocbench.base.events import MOST_POOLS as MOST_POOLS
-from allocbench.base.events import POOL_CREATE as POOL_CREATE
-from allocbench.base.events import POOL_ENTER as POOL_ENTER
-from allocbench.base.events import POOL_EVENTS as POOL_EVENTS
-from allocbench.base.events import POOL_LEAVE as POOL_LEAVE
-from allocbench.base.events import POOL_RELEASE as POOL_RELEASE
-from allocbench.base.events import POOL_TRAITS as POOL_TRAITS
-from allocbench.base.events import TRIM as TRIM
-from allocbench.base.events import PrivatePool as PrivatePool
+from allocbench.base.trace import ALLOC as ALLOC
+from allocbench.base.trace import CAPTURE_BEGIN as CAPTURE_BEGIN
+from allocbench.base.trace import CAPTURE_END as CAPTURE_END
+from allocbench.base.trace import FREE as FREE
+from allocbench.base.trace import MARK as MARK
+from allocbench.base.trace import MAX_SIZE as MAX_SIZE
+from allocbench.base.trace import MOST_POOLS as MOST_POOLS
+from allocbench.base.trace import POOL_CREATE as POOL_CREATE
+from allocbench.base.trace import POOL_ENTER as POOL_ENTER
+from allocbench.base.trace import POOL_EVENTS as POOL_EVENTS
+from allocbench.base.trace import POOL_LEAVE as POOL_LEAVE
+from allocbench.base.trace import POOL_RELEASE as POOL_RELEASE
+from allocbench.base.trace import POOL_TRAITS as POOL_TRAITS
+from allocbench.base.trace import TRIM as TRIM
+from allocbench.base.trace import PrivatePool as PrivatePool
 
 
 class TraceError(UserError):

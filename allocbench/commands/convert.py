@@ -44,7 +44,7 @@ def run(
     did, so `replay --snapshot` and `replay --perfetto` write them.
     """
     from allocbench.inputs.traces import load  # imported late: --help stays fast
-    from allocbench.output.traces import check_trace_output, write_trace
+    from allocbench.output.files import check_trace_output, write_trace
 
     if out is None or output is None:
         target = out if output is None else output

@@ -61,7 +61,7 @@ def run(
     killed leaves no trace.
     """
     from allocbench.null_gpu import launch  # imported late: --help stays fast
-    from allocbench.output.traces import beside, check_trace_output, write_trace
+    from allocbench.output.files import beside, check_trace_output, write_trace
     from allocbench.workloads import modelled_workspaces, recording
 
     if output == STDOUT:

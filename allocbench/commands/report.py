@@ -61,7 +61,7 @@ def run(
     `sweep` wrote contain enough for the tables and the charts of single metrics; the report says
     which charts are missing. If a sweep repeated a run, the last result counts.
     """
-    from allocbench.reports.page.markdown import render
+    from allocbench.reports.page.tables import to_markdown
     from allocbench.reports.rows import asv, bundle
 
     if output is None and figures is None and markdown is None:
@@ -76,7 +76,7 @@ def run(
     base = reference_of(reference, names)
     past = asv.history(history) if history else None
     if markdown:
-        write_text(render(bundle_read.rows, base), markdown)
+        write_text(to_markdown(bundle_read.rows, base), markdown)
     if output is None and figures is None:
         return
     try:

@@ -94,7 +94,7 @@ def run(
     ends. The exit code is that of the program.
     """
     from allocbench.null_gpu import launch  # imported late: --help stays fast
-    from allocbench.output.traces import check_trace_output, write_trace
+    from allocbench.output.files import check_trace_output, write_trace
 
     _check_allocator(allocator, poison=poison)
     if device is None:
@@ -178,7 +178,7 @@ def _run_native(
     command: Sequence[str], folder: str, record: str | None, machine: Machine | None
 ) -> _Ran:
     """Run a command on PyTorch's own allocator."""
-    from allocbench.output.traces import beside
+    from allocbench.output.files import beside
     from allocbench.programs import with_allocator
     from allocbench.workloads import recording
 
@@ -218,7 +218,7 @@ def _tell(ran: _Ran, allocator: str, null_name: str | None, notes: Sequence[str]
 
 def _paths(record: str, reports: Sequence[Report]) -> list[str]:
     """A path for each report; with several reports, process and GPU are part of the name."""
-    from allocbench.output.traces import beside
+    from allocbench.output.files import beside
 
     if len(reports) <= 1:
         return [record] * len(reports)

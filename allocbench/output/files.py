@@ -1,29 +1,34 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where results go: files that appear whole or not at all, or standard output."""
+"""Where results and traces go: files that appear whole or not at all, or standard output."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING
+
+import numpy as np
 
 from allocbench import errors
-from allocbench.base.whole_file import whole_file
+from allocbench.base.files import STDOUT as STDOUT
+from allocbench.base.files import open_output as open_output
+from allocbench.base.files import write_text as write_text
 from allocbench.errors import UsageError
 from allocbench.output import stdout
+from allocbench.output.stdout import tell_notes
 from allocbench.reports.rows import results
+from allocbench.workloads import FREE, Trace, TraceError
+from allocbench.workloads.files import WRITERS, kind_by_extension
 
 if TYPE_CHECKING:
     import pandas as pd
 
-STDOUT = "-"
 _OPTIONS = re.compile(r":(?=\w+=)")
 
 
@@ -56,29 +61,6 @@ def check_folder(path: str | None) -> None:
     parent = next(place for place in (folder, *folder.parents) if place.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise UsageError(f"{path}: cannot write: Permission denied")
-
-
-@contextmanager
-def open_output(path: str) -> Iterator[BinaryIO]:
-    """Open a binary stream to a file, written as `whole_file` does, or to standard output ("-").
-
-    Raises UsageError naming the path when it cannot be written.
-    """
-    if path == STDOUT:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    try:
-        with whole_file(path) as sink:
-            yield sink
-    except OSError as error:
-        raise UsageError(f"{path}: cannot write: {error.strerror or error}") from error
-
-
-def write_text(text: str, path: str) -> None:
-    """Write a text; raises as `open_output`."""
-    with open_output(path) as sink:
-        sink.write(text.encode())
 
 
 def write_records(table: pd.DataFrame, path: str) -> None:
@@ -164,3 +146,43 @@ def _kept(extension: str, keep: Write) -> str:
         os.unlink(path)
         return f"the results could not be kept in a temporary file either: {error}"
     return f"the results are kept in {path}"
+
+
+def check_trace_output(path: str, kind: str | None = None) -> str:
+    """The format of a trace output, a key of WRITERS: `kind`, or else by extension.
+
+    Raises UsageError unless a trace can be written to the path.
+    """
+    if kind is not None and kind not in WRITERS:
+        raise UsageError(f"--format {kind}: no such format; valid: {', '.join(WRITERS)}")
+    try:
+        format_ = kind or ("csv" if path == STDOUT else kind_by_extension(path))
+    except TraceError as error:
+        raise UsageError(str(error)) from error
+    check_outputs(path)
+    return format_
+
+
+def beside(path: str, name: str) -> str:
+    """The path of one of several traces: trace.parquet and rank0 give trace-rank0.parquet."""
+    stem = Path(path).stem
+    return str(Path(path).with_stem(f"{stem}-{name}")) if name else path
+
+
+def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:
+    """Write a trace to a file, or to standard output for "-".
+
+    Marks and trims that the format cannot store are counted on standard error. Raises TraceError
+    or UsageError naming the path.
+    """
+    kind = check_trace_output(path, kind)
+    with open_output(path) as sink:
+        try:
+            WRITERS[kind](trace, sink)
+        except TraceError as error:
+            raise TraceError(f"{path}: {error}") from error
+    left_out = np.count_nonzero(trace.op > FREE)
+    if kind != "parquet" and left_out:
+        tell_notes([f"{left_out:,} marks and trims were left out: CSV cannot store them"])
+    if kind != "parquet" and not trace.coverage.whole:
+        tell_notes(["the trace is a part of its program; CSV cannot store which part"])

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs that allocbench runs: `-- python train.py` wherever a trace is taken.
 
-program.py         what to run and where; its traces, newly recorded or stored
+program.py         what to run and where; its traces, newly recorded or stored; their steps
 functions.py       a Python function as a program
 execution.py       runs it on this machine's GPU or on a null GPU
 recording_cache.py recordings in the cache, and whether they are still valid
-steps.py           which steps were seen, and whether memory still grew
 with_allocator.py  runs it on another allocator
 hook/              what runs in the processes of a program
 """

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from allocbench.base.caches import cache
-from allocbench.base.extra import needs_extra
+from allocbench.base.errors import needs_extra
+from allocbench.base.files import cache
 from allocbench.errors import UsageError
 from allocbench.programs import call
 from allocbench.programs.program import ProgramSettings, ProgramWorkload

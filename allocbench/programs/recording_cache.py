@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from allocbench.base.caches import cache, keep_newest
+from allocbench.base.files import cache, keep_newest
 from allocbench.workloads import Trace, read, write
 from allocbench.workloads.recording import Opened
 

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.base.hooks import hook_variables
-from allocbench.base.whole_file import whole_file
+from allocbench.base.children import hook_variables
+from allocbench.base.files import whole_file
 
 _VARIABLE = "ALLOCBENCH_RUN"
 _FILES = "ALLOCBENCH_FILES"

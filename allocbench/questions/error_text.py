@@ -20,7 +20,7 @@ from dataclasses import replace
 import numpy as np
 
 from allocbench.base.error_text import HOST, Amount, DumpedBlock, ErrorText, HeldBuffer, exact
-from allocbench.replays.address_map import in_the_way
+from allocbench.replays.details import in_the_way
 from allocbench.reports.advice.error_text import (
     ENOUGH,
     FULL,

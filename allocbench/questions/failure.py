@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.allocators import OutOfMemory, Segment
 from allocbench.base.text import one_line
-from allocbench.replays.address_map import address_map
+from allocbench.replays.details import address_map
 from allocbench.replays.runner import fresh
 from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.workloads import FREE, MARK, Trace

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from allocbench.base import units
+from allocbench.base.files import whole_file
 from allocbench.base.spec import parse
 from allocbench.base.text import one_line
-from allocbench.base.whole_file import whole_file
 from allocbench.errors import UsageError
 from allocbench.null_gpu.device import is_null
 from allocbench.programs import program

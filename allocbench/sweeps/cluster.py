@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from allocbench.base.extra import needs_extra
+from allocbench.base.errors import needs_extra
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError
 from allocbench.replays.experiment import Effort
 from allocbench.reports.rows.bundle import Key, Record
-from allocbench.sweeps.attempt import Runner, attempt, died
+from allocbench.sweeps.file import Runner, attempt, died
 from allocbench.workloads import Trace
 
 _CONNECT_SECONDS = 10

@@ -1,21 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of a sweep, opened to add to it; `allocbench.reports.rows.bundle` says what is in it."""
+"""The file of a sweep, opened to add to it, and the runs that workers make for it.
+
+`allocbench.reports.rows.bundle` says what is in the file.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from allocbench import __version__
 from allocbench.allocators import _core
+from allocbench.base.text import one_line
 from allocbench.errors import UsageError
+from allocbench.replays import experiment
+from allocbench.replays.experiment import Effort
 from allocbench.replays.recorded_settings import settings_of, version_of
-from allocbench.reports.output import ResultError
+from allocbench.replays.runner import Row
+from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.bundle import BEGIN, Key, Record, parse
 from allocbench.workloads import Trace
 
@@ -94,3 +102,27 @@ def append(path: str, record: Record) -> None:
     except OSError as error:
         reason = error.strerror or error
         raise UsageError(f"{path}: cannot write: {reason}; the results before are kept") from error
+
+
+Runner: TypeAlias = Callable[[Trace, Key, Effort], Row]
+
+
+def attempt(runner: Runner, trace: Trace, key: Key, effort: Effort) -> Record:
+    """The record of a run; if it raises any error, that of the error."""
+    try:
+        return record(key, runner(trace, key, effort))
+    except Exception as error:  # any error concerns only this run
+        return _failed(key, trace, f"{type(error).__name__}: {error}")
+
+
+def died(key: Key, trace: Trace, failure: BaseException) -> Record:
+    """The record of a run whose process died."""
+    return _failed(key, trace, f"the process died: {type(failure).__name__}: {failure}")
+
+
+def _failed(key: Key, trace: Trace, error: str) -> Record:
+    """The record of a run without a result: a row that says why."""
+    message = one_line(error)
+    why = f"ended with an error: {message}"
+    row = experiment.without_result(trace, key.allocator, key.device, why, workload=key.workload)
+    return record(key, row, message)

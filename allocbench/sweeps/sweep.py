@@ -16,15 +16,22 @@ from multiprocessing import resource_tracker
 
 import pandas as pd
 
-from allocbench.base.extra import needs_extra
+from allocbench.base.errors import needs_extra
 from allocbench.errors import UsageError
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Row
 from allocbench.reports.rows.bundle import Key, Record, frame, key_of
-from allocbench.sweeps.attempt import Runner, attempt, died
 from allocbench.sweeps.cluster import on_cluster
-from allocbench.sweeps.file import append, code_version, fingerprint, open_records
+from allocbench.sweeps.file import (
+    Runner,
+    append,
+    attempt,
+    code_version,
+    died,
+    fingerprint,
+    open_records,
+)
 from allocbench.workloads import Trace
 
 # A warning would say that /dev/shm cannot be used; `_starting` makes it an error.

@@ -17,7 +17,8 @@ import numpy as np
 import pandas as pd
 
 from allocbench.base import units
-from allocbench.base.extra import needs_extra
+from allocbench.base.errors import needs_extra
+from allocbench.base.files import write_bytes
 from allocbench.reports.charts.looks import FAINT, FLOOR, LABEL_LETTERS, looks_of, titles_of
 from allocbench.reports.charts.panels import (
     INK,
@@ -33,8 +34,8 @@ from allocbench.reports.charts.panels import (
     timeline,
     trade,
 )
-from allocbench.reports.output import ResultError, write_bytes
 from allocbench.reports.page.tables import HEAT
+from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.details import of_run
 from allocbench.reports.rows.ranking import Case, cases, ratios_to_best

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.base import units
-from allocbench.base.extra import needs_extra
+from allocbench.base.errors import needs_extra
 from allocbench.reports.charts.looks import FAINT, FLOOR, Look
 from allocbench.reports.rows.ranking import Case, interval, marks, text
 from allocbench.reports.rows.results import SCHEMA, Column

@@ -8,7 +8,10 @@ This module collects the parts; `tables`, `findings`, `charts` and the figures c
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
+import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,17 +21,20 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from allocbench.base.cards import label
-from allocbench.base.extra import needs_extra
+from allocbench.base.errors import needs_extra
+from allocbench.base.files import write_text
 from allocbench.reports.advice import findings, held
 from allocbench.reports.advice.check import Answer
 from allocbench.reports.advice.findings import Claim
 from allocbench.reports.charts.looks import Look, looks_of, looks_too
-from allocbench.reports.output import ResultError, write_text
-from allocbench.reports.page import embedded_tables, tables
+from allocbench.reports.page import tables
 from allocbench.reports.page.tables import Table
+from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.details import Details, of_run
 from allocbench.reports.rows.ranking import Case, cases, ranked
@@ -39,7 +45,7 @@ with needs_extra("report"):
     from markupsafe import Markup
 
 _SCRIPTS = (
-    *("data.js", "sort.js", "tables.js", "lines.js", "blocks.js", "flame.js", "layers.js"),
+    *("data.js", "tables.js", "lines.js", "blocks.js", "flame.js", "layers.js"),
     *("stack.js", "program.js", "explorer.js", "map.js", "trade.js", "page.js"),
 )
 _TABLES = (
@@ -236,7 +242,7 @@ def _embedded(
             date=lambda rows: rows["date"].dt.strftime("%Y-%m-%d %H:%M")
         )
         all_looks = looks_too([str(name) for name in kept["history"]["allocator"].unique()], looks)
-    packed = embedded_tables.pack(
+    packed = pack(
         kept,
         cases=[_about(section, looks, reference) for section in sections],
         looks={
@@ -346,3 +352,56 @@ def _provenance(table: pd.DataFrame, command: str | None) -> list[tuple[str, lis
         ("command", [command.encode("utf-8", "replace").decode()] if command else []),
     ]
     return [(label, values) for label, values in facts if values]
+
+
+_DIGITS = 4  # significant digits of measured numbers
+
+
+def pack(tables: Mapping[str, pd.DataFrame], **others: Any) -> str:
+    """The tables, and any other JSON values, as base64 of gzip of JSON.
+
+    The same input gives the same text. Missing numbers are null.
+    """
+    content = {**others, "tables": {name: _columns(frame) for name, frame in tables.items()}}
+    text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
+    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+
+
+def _columns(frame: pd.DataFrame) -> dict[str, Any]:
+    return {str(name): _column(frame[name]) for name in frame}
+
+
+def _column(values: pd.Series[Any]) -> dict[str, Any]:
+    if values.dtype == bool:
+        return {"whole": values.astype(int).tolist(), "flag": True}
+    if pd.api.types.is_integer_dtype(values.dtype) and not values.isna().any():
+        return _whole(values.to_numpy(np.int64))
+    if pd.api.types.is_numeric_dtype(values.dtype):
+        numbers = values.astype("float64").tolist()
+        return {"number": [_rounded(number) for number in numbers]}
+    codes, names = pd.factorize(values)
+    return {"text": [str(name) for name in names], "codes": codes.tolist()}
+
+
+def _whole(values: Any) -> dict[str, Any]:
+    """Numbers in units of their common divisor, or their differences, the first to 0.
+
+    The form that takes less space is chosen: numbers without order have longer differences.
+    """
+    differences = np.diff(values, prepend=0)
+    unit = int(np.gcd.reduce(differences)) or 1 if len(differences) else 1
+    forms = {"differences": differences // unit, "whole": values // unit}
+    shortest = min(forms, key=lambda name: _length(forms[name]))
+    return {shortest: forms[shortest].tolist(), "unit": unit}
+
+
+def _length(numbers: NDArray[np.int64]) -> float:
+    """About how many bits numbers have, with one for the sign if some are negative."""
+    signs = len(numbers) if np.any(numbers < 0) else 0
+    return float(np.log2(np.abs(numbers) + 1.0).sum()) + signs
+
+
+def _rounded(number: float) -> float | None:
+    if not math.isfinite(number):
+        return None
+    return float(f"{number:.{_DIGITS}g}")

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparison tables as plain data: per workload, and the geometric mean across workloads.
 
-The terminal (`to_rich`) and the HTML template both render `Table`; neither computes anything.
+The terminal (`to_rich`), Markdown (`to_markdown`) and the HTML template render `Table`; none of
+them computes anything.
 """
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,6 +18,7 @@ from rich.text import Text
 from allocbench.base import units
 from allocbench.base.cards import label
 from allocbench.base.folding import FoldedText, least_width
+from allocbench.reports.advice import findings
 from allocbench.reports.rows import ranking
 from allocbench.reports.rows.assumptions import largest_ratio
 from allocbench.reports.rows.ranking import Case, Mark, cases, interval, marks, plain
@@ -388,3 +391,68 @@ def _row_name(row: Row) -> Text:
 def _cell_text(cell: Cell, with_ratio: bool) -> Text:
     ratio = f" {cell.ratio_text:>5}" if with_ratio and cell.ratio is not None else ""
     return Text(f"{cell.text}{ratio}{_SIGNS[cell.mark]}", style=_STYLES[cell.mark])
+
+
+_SIGNIFICANT = re.compile(r"[\\`*_{}\[\]<>#|~&$@]|(?<=:)/|(?<=www)\.")
+
+
+def to_markdown(table: pd.DataFrame, reference: str | None = None) -> str:
+    """A checked frame as GitHub Markdown, with the best in bold; names appear literally.
+
+    Raises ResultError when a workload has no row `reference`.
+    """
+    parts = []
+    for case in cases(table):
+        lines = [*findings.advice(case).lines, findings.sentence(findings.verdict(case))]
+        parts.append("\n\n".join([f"### {markdown_text(case.title)}", *map(markdown_text, lines)]))
+        parts.append(_markdown_table(case_table(case, SUMMARY, reference)))
+    parts += [_markdown_table(mean) for mean in geometric_means(table, reference=reference)]
+    return "\n\n".join(parts) + "\n"
+
+
+def markdown_text(text: str) -> str:
+    """Text that Markdown shows as it stands, on one line, with no link, tag or mention in it."""
+    plain = " ".join(text.split())
+    # A reference for each letter of a name with a meaning: a backslash would leave @names alone.
+    return _SIGNIFICANT.sub(lambda letter: f"&#{ord(letter[0])};", plain)
+
+
+def _markdown_table(table: Table) -> str:
+    headings = ["allocator", *(heading.text for heading in table.headings)]
+    lines = [
+        _markdown_line(headings),
+        _markdown_line(["---", *("---:" for _ in table.headings)]),
+        *(
+            _markdown_line([_markdown_name(row), *map(_markdown_cell, row.cells)])
+            for row in table.rows
+        ),
+    ]
+    absent = f" Not available: {', '.join(table.absent)}." if table.absent else ""
+    signs = "Bold: best of the candidates that served every request."
+    return "\n".join(
+        [
+            *lines,
+            "",
+            f"{markdown_text(table.title)}: {markdown_text(table.caption)}. {signs}{absent}",
+        ]
+    )
+
+
+def _markdown_line(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _markdown_name(row: Row) -> str:
+    notes = [
+        *(["reference"] if row.is_reference else []),
+        *([] if row.candidate else ["floor"]),
+        *([f"{row.failures:,} failed"] if row.failures else []),
+    ]
+    return markdown_text(row.allocator) + (f" ({', '.join(notes)})" if notes else "")
+
+
+def _markdown_cell(cell: Cell) -> str:
+    text = markdown_text(cell.text)
+    note = cell.reason or cell.ratio_text
+    ratio = f" ({note})" if note else ""
+    return f"**{text}**{ratio}" if cell.mark == "best" else f"{text}{ratio}"

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import pandas as pd
 
-from allocbench.reports.output import ResultError
+from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.results import SCHEMA, dtype
 
 COLUMNS = {

@@ -18,9 +18,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from allocbench.reports.output import ResultError, write_bytes
+from allocbench.base.files import write_bytes
+from allocbench.reports.rows import ResultError, results
 from allocbench.reports.rows import details as detail_tables
-from allocbench.reports.rows import results
 from allocbench.reports.rows.details import TABLES, Details
 from allocbench.reports.rows.results import SCHEMA
 

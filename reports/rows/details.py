@@ -13,7 +13,7 @@ from typing import Literal, TypeAlias
 import pandas as pd
 from pandas.api.types import infer_dtype
 
-from allocbench.reports.output import ResultError
+from allocbench.reports.rows import ResultError
 
 Kind: TypeAlias = Literal["text", "whole", "number", "flag"]
 Details: TypeAlias = Mapping[str, pd.DataFrame]

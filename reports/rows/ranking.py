@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 from allocbench.base import units
 from allocbench.base.cards import label
-from allocbench.reports.output import ResultError
-from allocbench.reports.rows import assumptions
+from allocbench.reports.rows import ResultError, assumptions
 from allocbench.reports.rows.assumptions import Estimate
 from allocbench.reports.rows.results import Column
 

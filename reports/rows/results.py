@@ -18,8 +18,8 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-from allocbench.reports.output import ResultError as ResultError
-from allocbench.reports.output import write_text
+from allocbench.base.files import write_text
+from allocbench.reports.rows import ResultError as ResultError
 from allocbench.reports.rows.assumptions import from_text
 from allocbench.reports.rows.columns import COLUMNS as COLUMNS
 from allocbench.reports.rows.columns import Column as Column

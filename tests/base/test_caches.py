@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.base.caches import cache
 from allocbench.base.errors import UserError
+from allocbench.base.files import cache
 
 
 def test_a_new_cache_is_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -32,7 +32,7 @@ def test_a_relative_cache_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_home_that_can_be_written_the_cache_is_temporary(tmp_path: Path) -> None:
     """One for the whole process, which removes it when it ends."""
     program = (
-        "from allocbench.base.caches import cache\n"
+        "from allocbench.base.files import cache\n"
         "assert cache() == cache() and cache().is_dir()\nprint(cache())"
     )
     environment = os.environ | {"HOME": "/proc/1", "TMPDIR": str(tmp_path)}

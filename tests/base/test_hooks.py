@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.base.hooks import hook_variables
+from allocbench.base.children import hook_variables
 
 ROOT = Path(__file__).parents[2]
 HOOK = """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.base.whole_file import whole_file
+from allocbench.base.files import whole_file
 
 
 @pytest.mark.parametrize("letter", ["a", "\u00e9", "\U0001f4be"])

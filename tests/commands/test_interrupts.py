@@ -125,7 +125,7 @@ def test_a_file_that_is_being_written_leaves_nothing_behind(tmp_path: Path) -> N
     target = tmp_path / "report.html"
     target.write_text("before")
     body = f"""
-from allocbench.base.whole_file import whole_file
+from allocbench.base.files import whole_file
 with whole_file({str(target)!r}) as file:
     file.write(b"half")
     interrupt()"""

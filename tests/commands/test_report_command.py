@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 
 from allocbench.output import terminal
-from allocbench.reports.page import embedded_tables as island
-from allocbench.reports.page import markdown
+from allocbench.reports.page import html as island
+from allocbench.reports.page.tables import to_markdown
 from allocbench.reports.rows import results
 from allocbench.reports.rows.results import frame
 from tests.commands import QUICK, error, folder, output
@@ -65,9 +65,9 @@ def test_only_markdown_goes_to_standard_output(files: None) -> None:
 
 def test_markdown_takes_names_literally() -> None:
     rows = [sized("a|b", 9, 40), row("@you `x` [l](http://e.x) www.x.y", workload="train"), floor()]
-    shown = markdown.render(frame(rows))
+    shown = to_markdown(frame(rows))
     assert "a&#124;b" in shown
-    assert "<" not in markdown.render(frame([row(HOSTILE, HOSTILE)]))
+    assert "<" not in to_markdown(frame([row(HOSTILE, HOSTILE)]))
     (line,) = [line for line in shown.splitlines() if "you" in line and line.startswith("|")]
     heading = next(one for one in shown.splitlines() if one.startswith("| allocator"))
     assert line.count("|") == heading.count("|")

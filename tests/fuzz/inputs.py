@@ -29,8 +29,7 @@ from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.questions import model_plan
 from allocbench.questions.error_text import blocks_in_the_way, by_operator, on_card, verdict
 from allocbench.reports.advice.error_text import sentences
-from allocbench.reports.output import ResultError
-from allocbench.reports.rows import bundle, results
+from allocbench.reports.rows import ResultError, bundle, results
 from allocbench.workloads import (
     OperatorGraph,
     StreamedTrace,

@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
-from allocbench.base.events import POOL_CREATE, POOL_ENTER, POOL_LEAVE, POOL_RELEASE
+from allocbench.base.trace import POOL_CREATE, POOL_ENTER, POOL_LEAVE, POOL_RELEASE
 from allocbench.workloads.vocabulary import CAPTURE_BEGIN, CAPTURE_END
 from tests.conftest import CASES, MIB, Case
 from tests.oracle import Watched

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.base.caches import cache
+from allocbench.base.files import cache
 from allocbench.questions.hazards import breaks
 from allocbench.workloads import read
 from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python, seen

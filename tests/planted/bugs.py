@@ -155,7 +155,7 @@ BUGS = (
     ),
     Bug(
         "a file is written in place",
-        "allocbench/base/whole_file.py",
+        "allocbench/base/files.py",
         'target.with_name(f".{target.name[:_SHOWN]}.{secrets.token_hex(8)}.partial")',
         "target",
         (

@@ -17,8 +17,8 @@ import pytest
 from allocbench.base import cards
 from allocbench.commands import COMMANDS, program_command
 from allocbench.inputs.devices import device_of, recorded_on
+from allocbench.programs import program
 from allocbench.programs import recording_cache as kept
-from allocbench.programs import steps
 from allocbench.workloads import ALLOC, FREE, MARK, read, recording
 from tests.commands import error, folder, run
 from tests.commands.test_record import stand_in
@@ -459,17 +459,17 @@ def test_the_device_of_a_program() -> None:
 
 def test_the_peaks_and_ends_of_steps() -> None:
     grows = [(ALLOC, 0, 9), (MARK, 0, 0), (ALLOC, 1, 5), (MARK, 0, 0), (ALLOC, 2, 5), (MARK, 0, 0)]
-    found = steps.steps(make(grows, labels=("step",)))
+    found = program.steps(make(grows, labels=("step",)))
     assert (found.peaks, found.ends, found.grew, found.kept) == ((9, 14, 19), (9, 14, 19), 5, 5)
-    told = steps.sentences(found, 3)
+    told = program.sentences(found, 3)
     assert "memory still grew in the last one, by 5 B" in told[0]
     assert told[1].startswith("every step leaves 5 B or more behind")
     settled = [(ALLOC, 0, 9), (MARK, 0, 0), (FREE, 0, 0), (ALLOC, 0, 8), (MARK, 0, 0)]
-    found = steps.steps(make([*settled, (ALLOC, 1, 50)], labels=("step",)))
+    found = program.steps(make([*settled, (ALLOC, 1, 50)], labels=("step",)))
     assert (found.peaks, found.after, found.grew, found.kept) == ((9, 9), 58, 0, 0)
-    assert "came after the last step" in steps.sentences(found, None)[-1]
-    none = steps.steps(make([(ALLOC, 0, 9)]))
-    assert steps.sentences(none, 6) == ["it ran to the end without an optimizer step"]
+    assert "came after the last step" in program.sentences(found, None)[-1]
+    none = program.steps(make([(ALLOC, 0, 9)]))
+    assert program.sentences(none, 6) == ["it ran to the end without an optimizer step"]
 
 
 def test_how_a_program_is_named() -> None:
@@ -483,8 +483,8 @@ def test_how_a_program_is_named() -> None:
 
 def test_what_is_said_of_the_steps() -> None:
     def said(*peaks: int, after: int = 0, limit: int | None = None) -> list[str]:
-        found = steps.Steps(peaks, (0,) * len(peaks), after)
-        return steps.sentences(found, limit)
+        found = program.Steps(peaks, (0,) * len(peaks), after)
+        return program.sentences(found, limit)
 
     assert said(5) == ["1 optimizer step, which is a warm-up; the highest load is 5 B"]
     assert said(5, 5)[0] == (

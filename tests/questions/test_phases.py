@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from allocbench.base.events import CAPTURE_BEGIN, CAPTURE_END
+from allocbench.base.trace import CAPTURE_BEGIN, CAPTURE_END
 from allocbench.errors import UsageError
 from allocbench.questions.per_phase import Phase, given, phases
 from allocbench.workloads import ALLOC, FREE, MARK, PrivatePool, Trace, catalog

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from allocbench.replays.experiment import Effort, run
-from allocbench.replays.stability import Stability
+from allocbench.replays.runner import Stability
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
 from tests.traces import make

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from allocbench.base import units
 from allocbench.reports.advice import findings
-from allocbench.reports.output import ResultError
 from allocbench.reports.page import html, tables
-from allocbench.reports.rows import assumptions, ranking
+from allocbench.reports.rows import ResultError, assumptions, ranking
 from allocbench.reports.rows.assumptions import Cost, Estimate, condition, largest_ratio, to_text
 from allocbench.reports.rows.ranking import cases
 from allocbench.reports.rows.results import SCHEMA, frame, from_json, to_json

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.reports.output import ResultError
-from allocbench.reports.rows import asv
+from allocbench.reports.rows import ResultError, asv
 from tests import asv_results as made
 
 OLD, NEW = "a" * 40, "b" * 40

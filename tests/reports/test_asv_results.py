@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from allocbench import api
-from allocbench.reports.output import ResultError
 from allocbench.reports.page import html
-from allocbench.reports.rows import asv, results
+from allocbench.reports.rows import ResultError, asv, results
 from tests import asv_results as made
 from tests.result_rows import GIB, HOSTILE, row
 

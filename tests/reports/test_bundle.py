@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from allocbench.reports.output import ResultError
-from allocbench.reports.rows import bundle, details, results
+from allocbench.reports.rows import ResultError, bundle, details, results
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.details import TABLES
 from tests.result_rows import GIB, HOSTILE, memory, row, with_memory

@@ -13,8 +13,9 @@ import pytest
 pytest.importorskip("jinja2")
 
 from allocbench.base.cards import cards
-from allocbench.reports.output import ResultError
+from allocbench.base.errors import UserError
 from allocbench.reports.page import html, tables
+from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.results import SCHEMA, frame
 from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized, with_memory
@@ -252,7 +253,7 @@ def test_no_rows_and_bad_rows_write_nothing(tmp_path: Path) -> None:
     for rows in bad:
         with pytest.raises(ResultError):
             html.write(rows, path)
-    with pytest.raises(ResultError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot write"):
         html.write([row("a")], tmp_path)
     assert list(tmp_path.iterdir()) == []
 

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench.base import units
+from allocbench.base.errors import UserError
 from allocbench.reports.rows import results
 from allocbench.reports.rows.results import COLUMNS, SCHEMA, ResultError
 from tests.result_rows import row
@@ -162,7 +163,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> 
     before = path.read_bytes()
     with pytest.raises(ResultError):
         results.write([row("a", events=None)], path)
-    with pytest.raises(ResultError, match="cannot write"):
+    with pytest.raises(UserError, match="cannot write"):
         results.write([row("a")], tmp_path / "no-folder" / "rows.json")
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
@@ -180,7 +181,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdopen", lambda file, mode: FullDisk(file, mode.replace("b", "")))
-        with pytest.raises(ResultError, match=r"rows\.json: cannot write: No space left on device"):
+        with pytest.raises(UserError, match=r"rows\.json: cannot write: No space left on device"):
             results.write([row("b")], path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]

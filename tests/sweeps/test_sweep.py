@@ -22,7 +22,7 @@ import pandas as pd
 import pytest
 
 from allocbench import allocators
-from allocbench.base.events import PrivatePool
+from allocbench.base.trace import PrivatePool
 from allocbench.errors import UsageError
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Row

@@ -13,7 +13,7 @@ import math
 import struct
 from typing import Any
 
-from allocbench.base.extra import needs_extra
+from allocbench.base.errors import needs_extra
 from allocbench.workloads.graphs import OperatorGraph, OperatorNode, Placement, TensorNode
 from allocbench.workloads.trace import TraceError
 

@@ -1,5 +1,5 @@
 // core/trace.hpp: the events of a trace. workloads/native uses them, too; in Python, they are in
-// allocbench/base/events.py.
+// allocbench/base/trace.py.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

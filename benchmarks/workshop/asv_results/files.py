@@ -13,8 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from allocbench.base.files import write_text
 from allocbench.errors import UsageError
-from allocbench.reports.output import write_text
 
 MACHINES = "~/.asv-machine.json"
 _MACHINES_VERSION = 1

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from allocbench.base.whole_file import whole_file
+from allocbench.base.files import whole_file
 from benchmarks.workshop.gpu.provenance import ROOT
 from benchmarks.workshop.gpu.sharing import MEMORY
 from benchmarks.workshop.gpu.stages import Task

@@ -12,7 +12,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
-from allocbench.base.whole_file import whole_file
+from allocbench.base.files import whole_file
 from allocbench.workloads.importers.labels import Frame, label_of
 
 _LEFT_OUT = ("free_requested",)  # a free is complete with "free_completed"

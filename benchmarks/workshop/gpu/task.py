@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from allocbench.base.whole_file import whole_file
+from allocbench.base.files import whole_file
 from benchmarks.workshop.gpu.provenance import NULL, provenance
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from allocbench.base import events
+from allocbench.base import trace as events
 
 HEADER = Path(__file__).parents[2] / "allocators/native/core/trace.hpp"
 
