@@ -83,7 +83,7 @@ def read_all(paths: Sequence[str | Path]) -> Bundle:
 
 
 def write(bundle: Bundle, path: str | Path) -> None:
-    """Write a bundle, whole or not at all; "-" is standard output. Raises ResultError."""
+    """Write a bundle, whole or not at all; "-" is standard output. Raises UserError."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
 

@@ -95,7 +95,7 @@ def from_json(text: str | bytes, where: str) -> pd.DataFrame:
 def write(rows: Rows, path: str | Path) -> None:
     """Write rows as a JSON list of flat objects, null for what is not a number.
 
-    The file appears whole or not at all; "-" is standard output. Raises ResultError.
+    The file appears whole or not at all; "-" is standard output. Raises UserError.
     """
     write_text(to_json(rows), path)
 
