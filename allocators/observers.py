@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator
-from allocbench.base.trace import ALLOC, MARK, PrivatePool
-from allocbench.base.trace import EventArrays
+from allocbench.base.trace import ALLOC, MARK, EventArrays, PrivatePool
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allocbench.allocators import SpecError
-from allocbench.base.files import cache
 from allocbench.base.children import hook_variables
+from allocbench.base.files import cache
 from allocbench.base.spec import parse_option
 from allocbench.null_gpu.device import NullDevice, is_null, read
 from allocbench.null_gpu.stubs import CORE_SONAME

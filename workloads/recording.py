@@ -21,9 +21,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from allocbench.base import children
-from allocbench.base.children import Ended
+from allocbench.base.children import Ended, hook_variables
 from allocbench.base.errors import UserError
-from allocbench.base.children import hook_variables
 from allocbench.base.text import command_text, without_secrets
 from allocbench.workloads.files import read
 from allocbench.workloads.trace import Trace
