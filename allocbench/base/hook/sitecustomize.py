@@ -2,8 +2,8 @@
 """Run at the start of every Python of a program that allocbench records or runs.
 
 Python imports a module of this name when it starts, and this folder is first on its path. The
-variable ALLOCBENCH_HOOKS lists hook files (see `allocbench.base.children`). Only the standard library
-may be used here, because the program has its own installation of everything else.
+variable ALLOCBENCH_HOOKS lists hook files (see `allocbench.base.children`). Only the standard
+library may be used here, because the program has its own installation of everything else.
 """
 
 from __future__ import annotations
