@@ -9,21 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from allocbench.allocators import ReplayResult
 from allocbench.allocators.replays import CALL_KINDS
-from allocbench.replays.timing import PERCENTILES
 from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.rows.details import RUN, Details, table
-from allocbench.reports.rows.results import SCHEMA
 
+Tables: TypeAlias = dict[str, Mapping[str, Any]]
+"""The columns of tables, without their key."""
+Ints: TypeAlias = NDArray[np.int64]
+Columns: TypeAlias = Mapping[str, NDArray[Any]]
 INTERVALS = 500
 """The minimum and maximum of each interval are kept; a chart has about as many pixels."""
+_MAP = CALL_KINDS.index("map")
+_OPENING = [CALL_KINDS.index("malloc"), _MAP]
 _FEWEST_CALLS = 100  # for a 99th percentile
 _QUANTILES = np.unique(
     np.concatenate([np.linspace(0, 1, 101), 1 - np.logspace(-2, -6, 41), np.logspace(-3, -2, 8)])
@@ -32,7 +35,7 @@ _QUANTILES = np.unique(
 
 def of_replay(
     workload: TraceBlocks, result: ReplayResult, capacity: int, keeps_free: bool
-) -> dict[str, pd.DataFrame]:
+) -> Tables:
     """The tables of a replay made with `detail`; its key is given by `with_key`.
 
     capacity: bytes of the device. keeps_free: whether external fragmentation applies.
@@ -41,53 +44,36 @@ def of_replay(
     placements, calls = result.detail["placements"], result.detail["device_calls"]
     drawn = address_map(workload, placements, calls, capacity, workload.most_blocks)
     return {
-        "capacity": _frame("capacity", {"bytes": [capacity]}),
-        "memory": _frame("memory", result.detail["envelope"]),
-        "moments": _frame("moments", _moments(result, keeps_free)),
-        "free_blocks": _frame("free_blocks", result.detail["free_blocks"]),
-        **{name: _frame(name, columns) for name, columns in _map_tables(workload, drawn).items()},
+        "capacity": {"bytes": [capacity]},
+        "memory": result.detail["envelope"],
+        "moments": _moments(result, keeps_free),
+        "free_blocks": result.detail["free_blocks"],
+        **_map_tables(workload, drawn),
     }
 
 
 def of_latency(
-    workload: TraceBlocks,
-    row: Mapping[str, Any],
-    alloc: NDArray[np.float32],
-    free: NDArray[np.float32],
-) -> dict[str, pd.DataFrame]:
-    """The tables of the host seconds of single calls.
-
-    row: the result row, with the statistics of all passes. alloc, free: the host seconds of every
-    call of one pass, in order of the trace.
-    """
+    workload: TraceBlocks, alloc: NDArray[np.float32], free: NDArray[np.float32]
+) -> Tables:
+    """The tables of the host seconds of single calls: of every call of one pass, in order."""
     calls = {"alloc": (alloc, workload.live), "free": (free, workload.live_at_free)}
-    parts: dict[str, list[Any]] = {"latency": [], "percentiles": [], "scaling": []}
-    for call, (seconds, live) in calls.items():
-        if len(seconds):
-            parts["latency"] += _sketch(call, seconds)
-            parts["percentiles"] += _percentiles(call, row, len(seconds))
-            parts["scaling"] += _scaling(call, seconds, live)
-    names = {
-        "latency": ("call", "quantile", "seconds"),
-        "percentiles": ("call", "quantile", "seconds", "low", "high", "count"),
-        "scaling": ("call", "live_from", "live_to", "median", "p99", "count"),
-    }
     return {
-        name: _frame(name, {column: [row[n] for row in rows] for n, column in enumerate(columns)})
-        for name, columns in names.items()
-        for rows in [parts[name]]
+        "latency": _both({call: _sketch(seconds) for call, (seconds, _) in calls.items()}),
+        "scaling": _both({call: _scaling(*measured) for call, measured in calls.items()}),
     }
 
 
-def with_key(details: Details, row: Mapping[str, Any]) -> Details:
+def _both(found: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[str, Any]:
+    """The columns of both kinds of calls, one below the other."""
+    allocs, frees = found.values()
+    call = np.repeat(list(found), [len(next(iter(one.values()))) for one in found.values()])
+    return {"call": call} | {name: np.concatenate([allocs[name], frees[name]]) for name in allocs}
+
+
+def with_key(tables: Tables, row: Mapping[str, Any]) -> Details:
     """The tables of one run with the key of its row."""
     key = {name: row[name] for name in RUN}
-    return {name: frame.assign(**key) for name, frame in details.items()}
-
-
-def _frame(name: str, columns: Any) -> pd.DataFrame:
-    """A table whose key is not yet known."""
-    return table(name, columns, workload="", device="", allocator="")
+    return {name: table(name, columns, **key) for name, columns in tables.items()}
 
 
 def _moments(result: ReplayResult, keeps_free: bool) -> dict[str, Any]:
@@ -138,53 +124,28 @@ def _map_tables(workload: TraceBlocks, drawn: AddressMap) -> dict[str, Any]:
     return tables
 
 
-def _sketch(call: str, seconds: NDArray[np.float32]) -> list[tuple[str, float, float]]:
+def _sketch(seconds: NDArray[np.float32]) -> dict[str, Any]:
     """Quantiles, as fine as the number of calls supports."""
-    finest = 1 / len(seconds)
-    kept = [q for q in _QUANTILES.tolist() if q in (0, 1) or finest <= min(q, 1 - q)]
-    values = np.quantile(seconds, kept)
-    return [(call, q, float(value)) for q, value in zip(kept, values, strict=True)]
+    ends = np.minimum(_QUANTILES, 1 - _QUANTILES)
+    kept = _QUANTILES[(ends == 0) | (ends * len(seconds) >= 1)] if len(seconds) else _QUANTILES[:0]
+    return {"quantile": kept, "seconds": np.quantile(seconds, kept) if len(kept) else kept}
 
 
-def _percentiles(call: str, row: Mapping[str, Any], count: int) -> list[tuple[Any, ...]]:
-    """The percentiles of a row with their intervals, which need several passes."""
-    columns = [
-        (round(q / 100, 4), SCHEMA[f"{call}_{name}_seconds"]) for name, q in PERCENTILES.items()
-    ]
-    several = row["passes"] > 1
-    return [
-        (
-            call,
-            q,
-            row[column.name],
-            row[column.low] if several else np.nan,
-            row[column.high] if several else np.nan,
-            count,
-        )
-        for q, column in columns
-    ]
-
-
-def _scaling(call: str, seconds: NDArray[np.float32], live: Ints) -> list[tuple[Any, ...]]:
+def _scaling(seconds: NDArray[np.float32], live: Ints) -> dict[str, Any]:
     """Calls grouped by the number of live blocks: two classes for each power of two."""
-    rows: list[tuple[Any, ...]] = []
     edges = np.unique(np.round(np.sqrt(2) ** np.arange(0, 2 * 40)).astype(np.int64))
     edges = np.append(0, edges)
     classes = np.searchsorted(edges, live, side="right") - 1
-    for n in np.unique(classes).tolist():
-        mine = seconds[classes == n]
-        if len(mine) < _FEWEST_CALLS // 4:
-            continue
-        p99 = float(np.quantile(mine, 0.99)) if len(mine) >= _FEWEST_CALLS else np.nan
-        span = int(edges[n]), int(edges[n + 1])
-        rows.append((call, *span, float(np.median(mine)), p99, len(mine)))
-    return rows
-
-
-Ints = NDArray[np.int64]
-Columns = Mapping[str, NDArray[Any]]
-_MAP = CALL_KINDS.index("map")
-_OPENING = [CALL_KINDS.index("malloc"), _MAP]
+    shown = [n for n in np.unique(classes) if np.sum(classes == n) >= _FEWEST_CALLS // 4]
+    groups = [seconds[classes == n] for n in shown]
+    several = [group if len(group) >= _FEWEST_CALLS else [np.nan] for group in groups]
+    return {
+        "live_from": edges[shown],
+        "live_to": edges[np.array(shown, int) + 1],
+        "median": [float(np.median(group)) for group in groups],
+        "p99": [float(np.quantile(group, 0.99)) for group in several],
+        "count": [len(group) for group in groups],
+    }
 
 
 @dataclass(frozen=True, eq=False)

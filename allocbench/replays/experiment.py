@@ -21,14 +21,12 @@ from threading import Event, Lock
 from types import MappingProxyType
 from typing import TypeVar
 
-import pandas as pd
-
 from allocbench import __version__, allocators
 from allocbench.allocators import Allocator, Unavailable
 from allocbench.base.spec import name_of
 from allocbench.replays import PASSES
 from allocbench.replays.capacity import roomy
-from allocbench.replays.details import INTERVALS, of_latency, of_replay, with_key
+from allocbench.replays.details import INTERVALS, Tables, of_latency, of_replay, with_key
 from allocbench.replays.recorded_settings import in_force, takes_over
 from allocbench.replays.runner import (
     Arrays,
@@ -148,7 +146,7 @@ def run(
         if timed_here:
             row["device_calls_steady"] = times.device_calls
         if trace_blocks and times.calls:
-            details |= of_latency(trace_blocks, row, *times.calls)
+            details |= of_latency(trace_blocks, *times.calls)
     if effort.capacity:
         stage("min capacity")
         row |= enough or LargeRunner(trace, device, proceed=proceed).enough(allocator)
@@ -252,7 +250,7 @@ def run_matrix(
     return rows, join(parts)
 
 
-def _details(trace_blocks: TraceBlocks, allocator: Allocator) -> dict[str, pd.DataFrame]:
+def _details(trace_blocks: TraceBlocks, allocator: Allocator) -> Tables:
     result = allocators.replay(trace_blocks.trace, allocator, samples=INTERVALS, detail=True)
     keeps = allocator.info.keeps_free_blocks
     return of_replay(trace_blocks, result, allocator.device.capacity, keeps)

@@ -50,7 +50,7 @@ _SCRIPTS = (
 )
 _TABLES = (
     *("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures", "omitted"),
-    *("marks", "latency", "percentiles", "scaling", "program", "sites", "capacity"),
+    *("marks", "latency", "scaling", "program", "sites", "capacity"),
 )
 _MISSED = {
     "program": "view of what holds memory",
@@ -364,7 +364,7 @@ def pack(tables: Mapping[str, pd.DataFrame], **others: Any) -> str:
     """
     content = {**others, "tables": {name: _columns(frame) for name, frame in tables.items()}}
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
-    return base64.b64encode(gzip.compress(text.encode(), 6, mtime=0)).decode()
+    return base64.b64encode(gzip.compress(text.encode(), 4, mtime=0)).decode()
 
 
 def _columns(frame: pd.DataFrame) -> dict[str, Any]:

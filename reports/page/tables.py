@@ -21,7 +21,7 @@ from allocbench.base.folding import FoldedText, least_width
 from allocbench.reports.advice import findings
 from allocbench.reports.rows import ranking
 from allocbench.reports.rows.assumptions import largest_ratio
-from allocbench.reports.rows.ranking import Case, Mark, cases, interval, marks, plain
+from allocbench.reports.rows.ranking import Case, Mark, cases, cell, interval, marks
 from allocbench.reports.rows.results import COLUMNS, SCHEMA, Column
 
 TERMINAL = (
@@ -217,9 +217,9 @@ def _build(
         tuple(
             Row(
                 allocator=str(name),
-                candidate=bool(rows.at[name, "candidate"]),
+                candidate=bool(cell(rows, str(name), "candidate")),
                 is_reference=name == base,
-                failures=int(plain(rows.at[name, "failures"]) or 0),
+                failures=int(cell(rows, str(name), "failures") or 0),
                 cells=tuple(column[n] for column in cells),
             )
             for n, name in enumerate(rows.index)
@@ -231,9 +231,9 @@ def _build(
 def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
     """One column, top to bottom."""
     marked = _failed(rows) if column.name == "failures" else marks(rows, column)
-    against = plain(rows.at[base, column.name])
+    against = cell(rows, base, column.name)
     comparable = column.lower_is_better is not None and column.unit != "ratio" and bool(against)
-    values = {str(name): plain(value) for name, value in rows[column.name].items()}
+    values = {str(name): cell(rows, str(name), column.name) for name in rows.index}
     return [
         Cell(
             ranking.text(rows, name, column),
@@ -260,9 +260,9 @@ def _exact(rows: pd.DataFrame, name: str, column: Column, value: float | int | N
 def _why_absent(rows: pd.DataFrame, name: str, column: Column) -> str:
     """Why a row has no number for a column."""
     of_one_case = "max_load" in rows
-    if "unavailable" in rows and isinstance(rows.at[name, "unavailable"], str):
+    if cell(rows, name, "unavailable"):
         return "no result"
-    if column.name in ("overhead", "wasted") and plain(rows.at[name, "failures"]):
+    if column.name in ("overhead", "wasted") and cell(rows, name, "failures"):
         return "requests failed"
     if column.name.startswith("external_fragmentation"):
         return "keeps no free blocks"

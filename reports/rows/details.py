@@ -8,8 +8,9 @@ tables are empty, and says so.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+import numpy as np
 import pandas as pd
 from pandas.api.types import infer_dtype
 
@@ -65,19 +66,6 @@ TABLES: Mapping[str, TableSpec] = {
         RUN,
         {"call": "text", "quantile": "number", "seconds": "number"},
         "Quantiles of the host seconds of single calls, dense at the upper end.",
-    ),
-    "percentiles": TableSpec(
-        RUN,
-        {
-            "call": "text",
-            "quantile": "number",
-            "seconds": "number",
-            "low": "number",
-            "high": "number",
-            "count": "whole",
-        },
-        "A percentile of the host seconds of `count` single calls: the median, minimum and"
-        " maximum over the passes; the last two are null if there was one pass.",
     ),
     "scaling": TableSpec(
         RUN,
@@ -171,9 +159,14 @@ TABLES: Mapping[str, TableSpec] = {
 }
 
 
-def table(name: str, columns: Mapping[str, object], **key: str) -> pd.DataFrame:
-    """One table of the schema from its columns; `key` gives the columns of the key."""
-    return checked(name, pd.DataFrame({**columns}).assign(**key), name)
+def table(name: str, columns: Mapping[str, Any], **key: str) -> pd.DataFrame:
+    """One table of the schema from columns of equal length; `key` has the values of its key."""
+    count = len(next(iter(columns.values())))
+    whole = {**{column: np.full(count, value, object) for column, value in key.items()}, **columns}
+    kinds = TABLES[name].all.items()
+    return pd.DataFrame(
+        {column: pd.Series(whole[column], dtype=_DTYPES[kind]) for column, kind in kinds}
+    )
 
 
 def none() -> Details:

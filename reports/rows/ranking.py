@@ -6,9 +6,10 @@ that failed requests did less work than the others.
 """
 
 import math
-from collections.abc import Sequence
+import weakref
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -68,7 +69,8 @@ class Case:
 
     def number(self, allocator: str, metric: str) -> float | int | None:
         """One metric of one allocator, None for null."""
-        return plain(self.rows.at[allocator, metric])
+        value: float | int | None = cell(self.rows, allocator, metric)
+        return value
 
     def reference(self, name: str | None) -> str:
         """The row that ratios are to: `name`, or else the first candidate that ran, or any row.
@@ -147,18 +149,14 @@ def interval(rows: pd.DataFrame, name: str, column: Column) -> tuple[float, floa
     Conover, Practical Nonparametric Statistics, 3.2). Fewer than FEWEST_PASSES: minus and plus
     infinity.
     """
-    value = plain(rows.at[name, column.name])
+    value = cell(rows, name, column.name)
     if value is None:
         return -math.inf, math.inf
-    ends = [
-        plain(rows.at[name, end]) if end in rows.columns else None
-        for end in (column.low or column.name, column.high)
-    ]
+    low, high = (cell(rows, name, end) for end in (column.low or column.name, column.high))
     if not measured(rows, name, column):
-        low, high = ends if column.group == "device" else (value, value)
-        return (value, value) if low is None or high is None else (low, high)
-    passes = plain(rows.at[name, "passes"]) if "passes" in rows.columns else None
-    low, high = ends
+        counted = column.group != "device" or low is None or high is None
+        return (value, value) if counted else (low, high)
+    passes = cell(rows, name, "passes")
     if low is None or high is None or passes is None or passes < FEWEST_PASSES:
         return -math.inf, math.inf
     return low, high
@@ -166,7 +164,7 @@ def interval(rows: pd.DataFrame, name: str, column: Column) -> tuple[float, floa
 
 def text(rows: pd.DataFrame, name: str, column: Column) -> str:
     """A number of a row for people: an estimate as its range."""
-    value = plain(rows.at[name, column.name])
+    value = cell(rows, name, column.name)
     if value is None or column.name != "device_seconds" or column.unit != "seconds":
         return column.text(value)
     if measured(rows, name, column):
@@ -257,20 +255,31 @@ def _sharing_estimates(
 def estimate(rows: pd.DataFrame, name: str) -> Estimate:
     """The estimated device time of a row that has one."""
     columns = ("device_seconds", "device_seconds_source", "device_assumptions")
-    row = {column: plain(rows.at[name, column]) for column in columns}
+    row = {column: cell(rows, name, column) for column in columns}
     return assumptions.of_row({"allocator": name, **row}) or Estimate()
 
 
 def measured(rows: pd.DataFrame, name: str, column: Column) -> bool:
     """Whether a number is a time that was measured, and so differs from pass to pass."""
     if column.group == "device" and column.name.startswith("device_seconds"):
-        source = "device_seconds_source"
-        return source in rows.columns and str(rows.at[name, source]) == "measured"
+        return bool(cell(rows, name, "device_seconds_source") == "measured")
     return column.group in ("time", "latency")
 
 
-def plain(value: object) -> float | int | None:
-    """A cell of a frame as a Python number, None for null."""
-    if value is None or pd.isna(value):  # type: ignore[call-overload]
-        return None
-    return value.item() if hasattr(value, "item") else value  # type: ignore[return-value]
+_Cells: TypeAlias = Mapping[str, Mapping[str, Any]]
+_KNOWN: dict[int, tuple[weakref.ref[pd.DataFrame], _Cells]] = {}
+
+
+def cell(rows: pd.DataFrame, name: str, column: str) -> Any:
+    """A cell as a Python value, None for null and for a column that the frame lacks.
+
+    All cells of a frame are converted at the first call, because pandas takes long to find one; the
+    frame must not change after it.
+    """
+    key = id(rows)
+    known = _KNOWN.get(key)
+    if known is None or known[0]() is not rows:
+        plain: Any = rows.astype(object).where(rows.notna(), None).to_dict("index")
+        alive = weakref.ref(rows, lambda _: _KNOWN.pop(key, None))
+        known = _KNOWN[key] = alive, {str(allocator): row for allocator, row in plain.items()}
+    return known[1][name].get(column)

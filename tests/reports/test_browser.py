@@ -404,16 +404,16 @@ def test_a_block_tells_its_size_its_age_and_its_operator(open_page: Any, given: 
 def test_the_data_of_a_chart_is_a_table_and_a_file(open_page: Any, given: Bundle) -> None:
     from selenium.webdriver.support.wait import WebDriverWait
 
-    chart = "document.querySelector('[data-table=\"percentiles\"]')"
+    chart = "document.querySelector('[data-table=\"scaling\"]')"
     open_page.execute_script(f"{chart}.open = true")
-    table = given.details["percentiles"]
+    table = given.details["scaling"]
     rows = f"return {chart}.querySelectorAll('tbody tr').length"
     WebDriverWait(open_page, 300).until(lambda page: page.execute_script(rows))
     assert open_page.execute_script(rows) == len(table)
     lines = open_page.execute_script(f"return csv(chartData({chart}.dataset))").split("\r\n")
     assert lines[0].split(",") == list(table)
     assert len(lines) == len(table) + 2
-    assert lines[1].startswith("gpt2-train,sim:80GiB,caching,alloc,0.5,")
+    assert lines[1].startswith("gpt2-train,sim:80GiB,caching,alloc,")
     own = open_page.execute_script("return report.tables.rows.columns.overhead")
     assert own == [float(f"{x:.4g}") if x == x else None for x in given.rows["overhead"].tolist()]
 

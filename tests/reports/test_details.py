@@ -137,39 +137,13 @@ def test_a_request_that_fits_in_a_gap_is_pinned_by_nothing() -> None:
     assert failure["largest_gap"] >= failure["requested"]
 
 
-def statistics(passes: int, calls: tuple[str, ...] = ("alloc", "free")) -> dict[str, Any]:
-    """The columns of a result row that hold percentiles, each 10 apart."""
-    row: dict[str, Any] = {"passes": passes}
-    for call in calls:
-        for n, name in enumerate(("p50", "p90", "p99", "p999"), 1):
-            column = f"{call}_{name}_seconds"
-            row |= {column: 10 * n, f"{column}_low": 10 * n - 1, f"{column}_high": 10 * n + 2}
-    return row
-
-
-def test_percentiles_are_those_of_the_row_with_the_interval_of_its_passes() -> None:
-    prepared = TraceBlocks.of("made", make([(ALLOC, n, 64) for n in range(20)]))
-    seconds = np.ones(20, np.float32)
-    table = of_latency(prepared, statistics(6), seconds, seconds[:0])["percentiles"]
-    assert set(table["call"]) == {"alloc"}
-    columns = ["quantile", "low", "seconds", "high", "count"]
-    assert table[columns].to_numpy().tolist() == [
-        [0.5, 9, 10, 12, 20],
-        [0.9, 19, 20, 22, 20],
-        [0.99, 29, 30, 32, 20],
-        [0.999, 39, 40, 42, 20],
-    ]
-    table = of_latency(prepared, statistics(1), seconds, seconds[:0])["percentiles"]
-    assert table["seconds"].tolist() == [10, 20, 30, 40]
-    assert table[["low", "high"]].isna().all(axis=None)  # of one pass
-
-
 def test_the_sketch_of_latencies_keeps_the_ends_and_the_order() -> None:
     seconds = np.geomspace(1e-9, 1e-3, 5000).astype(np.float32)
     trace = make([e for n in range(5000) for e in ((ALLOC, n, 64), (FREE, n, 0))])
-    found = of_latency(TraceBlocks.of("made", trace), statistics(2), seconds, seconds)
+    found = of_latency(TraceBlocks.of("made", trace), seconds, seconds)
     for call in ("alloc", "free"):
-        mine = found["latency"][found["latency"]["call"] == call]
+        latency = pd.DataFrame(found["latency"])
+        mine = latency[latency["call"] == call]
         assert mine["seconds"].is_monotonic_increasing
         assert mine["quantile"].is_monotonic_increasing
         assert (mine["seconds"].iloc[0], mine["seconds"].iloc[-1]) == (seconds[0], seconds[-1])
@@ -183,8 +157,8 @@ def test_calls_are_grouped_by_the_blocks_alive_before_them() -> None:
     assert prepared.live.tolist() == list(range(1000))
     assert prepared.live_at_free.tolist() == list(range(1000, 0, -1))
     seconds = np.arange(1000).astype(np.float32)
-    table = of_latency(prepared, statistics(2), seconds, seconds[:0])["scaling"]
-    for one in table.to_dict("records"):
+    table = pd.DataFrame(of_latency(prepared, seconds, seconds)["scaling"])
+    for one in table[table["call"] == "alloc"].to_dict("records"):
         mine = seconds[one["live_from"] : min(1000, one["live_to"])]
         assert one["count"] == len(mine)
         assert one["median"] == np.median(mine)
