@@ -17,6 +17,7 @@ from allocbench.allocators._core import (
     OutOfMemory,
     Placement,
     Segment,
+    SegmentSource,
     SimpleMemoryArena,
     SpecError,
     Stats,
@@ -40,6 +41,7 @@ from allocbench.allocators.devices import (
     make_device,
     parse_bytes,
 )
+from allocbench.allocators.external import External
 from allocbench.allocators.factory import make, names
 from allocbench.allocators.observers import Leak, RecordedEvents, leaks, recording
 from allocbench.allocators.planning import FOREVER, PlanResult, plan, plan_graph, planners
@@ -67,6 +69,7 @@ __all__ = [
     "Device",
     "DeviceError",
     "DeviceStats",
+    "External",
     "GpuUse",
     "Graph",
     "GraphPlan",
@@ -82,6 +85,7 @@ __all__ = [
     "RecordedEvents",
     "ReplayResult",
     "Segment",
+    "SegmentSource",
     "SimpleMemoryArena",
     "SimulatedDevice",
     "SpecError",

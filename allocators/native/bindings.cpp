@@ -5,6 +5,7 @@
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/pair.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <nanobind/stl/tuple.h>
@@ -15,6 +16,7 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "registry.hpp"
+#include "strategies/external.hpp"
 #include "wrappers/check.hpp"
 #include "wrappers/record.hpp"
 
@@ -197,6 +199,108 @@ void bind_allocators(nb::module_& m) {
   m.def("human_bytes", &human_bytes, "size"_a, "For example '1.50 GiB (1610612736 bytes)'.");
 }
 
+// What an object of a Python class may call, as long as its allocator exists.
+struct PythonSource {
+  SegmentSource* source;
+};
+
+nb::callable& class_finder() {
+  static auto* finder = new nb::callable;  // outlives the interpreter
+  return *finder;
+}
+
+// Calls need the GIL. An exception of the class becomes a SpecError, except for a MemoryError,
+// which refuses a request.
+class PythonAllocator final : public ExternalAllocator {
+ public:
+  PythonAllocator(std::string const& name, SegmentSource& source)
+      : name_(name), handle_(std::make_shared<PythonSource>(&source)) {
+    nb::gil_scoped_acquire const gil;
+    nb::object const found = class_finder()(name);  // raises SpecError
+    call("", [&] {
+      object_ = found(handle_);
+      return 0;
+    });
+  }
+  ~PythonAllocator() override {
+    nb::gil_scoped_acquire const gil;
+    object_.reset();
+    handle_->source = nullptr;
+  }
+
+  Address allocate(Size requested, Stream stream) override {
+    return call(".allocate", [&] {
+      nb::object const address = object_.attr("allocate")(requested, stream);
+      return address.is_none() ? 0 : nb::cast<Address>(address);
+    });
+  }
+  void free(Address address, Size, Stream) override {
+    call(".free", [&] { return object_.attr("free")(address), 0; });
+  }
+  void trim() override {
+    call(".trim", [&] {
+      if (nb::hasattr(object_, "trim")) object_.attr("trim")();
+      return 0;
+    });
+  }
+
+ private:
+  template <class Call>
+  Address call(char const* method, Call made) {
+    nb::gil_scoped_acquire const gil;
+    try {
+      return made();
+    } catch (nb::python_error& error) {
+      if (error.matches(PyExc_MemoryError)) return 0;
+      if (error.matches(PyExc_KeyboardInterrupt)) throw;
+      std::string const what = nb::cast<std::string>(nb::str(error.value()));
+      throw SpecError(name_ + method + " raised " +
+                      nb::cast<std::string>(error.type().attr("__name__")) + ": " + what);
+    } catch (nb::cast_error const&) {
+      throw SpecError(name_ + method + " returned no address");
+    }
+  }
+
+  std::string name_;
+  std::shared_ptr<PythonSource> handle_;
+  nb::object object_;
+};
+
+void bind_external(nb::module_& m) {
+  auto const source = [](PythonSource& handle) -> SegmentSource& {
+    if (handle.source == nullptr) throw SpecError("the allocator of this device has ended");
+    return *handle.source;
+  };
+  nb::class_<PythonSource>(m, "SegmentSource", "Where an allocator of your own gets its segments.")
+      .def(
+          "malloc",
+          [source](PythonSource& own, Size size) { return source(own).allocate_segment(size); },
+          "size"_a, "A segment of `size` bytes: its address, or 0 if the device refuses.")
+      .def(
+          "free",
+          [source](PythonSource& own, Address segment) {
+            if (!source(own).free_segment(segment))
+              throw BadFree("no segment begins at " + hex(segment));
+          },
+          "segment"_a, "Gives a segment back. Raises BadFree for any other address.")
+      .def_prop_ro(
+          "free_bytes", [source](PythonSource& own) { return source(own).room_for_segments(); },
+          "The bytes that the device still has.")
+      .def_prop_ro(
+          "capacity", [source](PythonSource& own) { return source(own).capacity(); },
+          "The bytes of the device.");
+  m.def(
+      "find_classes_with",
+      [](nb::callable finder) {
+        class_finder() = std::move(finder);
+        set_make_from_class(
+            [](std::string const& name, SegmentSource& from) -> std::unique_ptr<ExternalAllocator> {
+              return std::make_unique<PythonAllocator>(name, from);
+            });
+      },
+      "finder"_a, "`finder(name)` returns the class for the option `class` of `external`.");
+}
+
 template <class W>
 W const& layer(Allocator const& allocator) {
   if (auto const* wrapper = find_layer<W>(allocator)) return *wrapper;
@@ -247,6 +351,7 @@ NB_MODULE(_core, m) {
   allocbench::bind_records(m);
   allocbench::bind_devices(m);
   allocbench::bind_allocators(m);
+  allocbench::bind_external(m);
   allocbench::bind_wrappers(m);
   allocbench::bind_replay(m);
   allocbench::bind_programs(m);

@@ -17,6 +17,7 @@
 #include "strategies/cuda_async.hpp"
 #include "strategies/cupy_pool.hpp"
 #include "strategies/expandable.hpp"
+#include "strategies/external.hpp"
 #include "strategies/free_lists.hpp"
 #include "strategies/naive.hpp"
 #include "strategies/planned.hpp"
@@ -62,6 +63,9 @@ std::span<Entry const> registered() {
               Planned, RmmArena, RmmPool, Slab, Tlsf>();
 }
 
+// Needs an option, so it is in no list.
+Entry const& external() { return list<External>().front(); }
+
 template <class W>
 concept Wrapping = std::derived_from<W, Allocator> &&
                    std::constructible_from<W, Device&, Options const&, MakeInner const&> &&
@@ -103,6 +107,7 @@ std::string names_of(std::span<E const> entries) {
 
 Entry const& entry(std::string_view name) {
   if (Entry const* match = find(registered(), name)) return *match;
+  if (name == External::strategy.name) return external();
   std::string const quoted = std::string("'").append(name).append("'");
   if (find(registered_wrappers(), name) != nullptr)
     throw SpecError(quoted + " is a wrapper: its last option must be of=NAME; valid names: " +

@@ -54,7 +54,8 @@ def parse(text: str, *, first: str | None = None) -> Spec:
     """Read a spec.
 
     `first` names the option that may be written without its name right after the colon, as the
-    capacity in `sim:80GiB`. Raises SpecSyntaxError when the text is not a spec.
+    capacity in `sim:80GiB`, in this spec and in those inside it. Raises SpecSyntaxError when the
+    text is not a spec.
     """
     return _parse_layer(text, first, 1)
 
@@ -126,7 +127,7 @@ def _parse(text: str, name: str, rest: str, first: str | None, layer: int) -> Sp
             raise SpecSyntaxError(f"'{text}' is not {form}: '{item}' is not option=value{hint}")
         if option == OF and name:
             inside = ",".join([value, *items[position + 1 :]])
-            return Spec(name, options, _parse_layer(inside, None, layer + 1))
+            return Spec(name, options, _parse_layer(inside, first, layer + 1))
         if option in options:
             raise SpecSyntaxError(f"'{text}' gives the option {option} twice")
         options[option] = value
