@@ -44,7 +44,7 @@ from allocbench.allocators.devices import (
 from allocbench.allocators.external import External
 from allocbench.allocators.factory import make, names
 from allocbench.allocators.observers import Leak, RecordedEvents, leaks, recording
-from allocbench.allocators.planning import FOREVER, PlanResult, plan, plan_graph, planners
+from allocbench.allocators.planning import FOREVER, PlanResult, judge, plan, plan_graph, planners
 from allocbench.allocators.programs import GpuUse, Program
 from allocbench.allocators.replays import (
     Change,
@@ -99,6 +99,7 @@ __all__ = [
     "failing_event",
     "human_bytes",
     "info",
+    "judge",
     "leaks",
     "make",
     "make_device",

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -80,6 +82,51 @@ def plan(
     began = time.perf_counter()
     result = _core.plan(planner, *blocks, alignment, _seconds(time_limit), report)
     return PlanResult(planner, *result, seconds=time.perf_counter() - began)
+
+
+def judge(
+    sizes: ArrayLike, first: ArrayLike, last: ArrayLike, offsets: ArrayLike, *, planner: str
+) -> PlanResult:
+    """The quality of the offsets (bytes) that another planner, called `planner`, gave to blocks.
+
+    Raises SpecError as `plan` does, and for two blocks that overlap, with their positions.
+    """
+    import numpy as np
+
+    bounds = plan(sizes, first, last, planner="no_reuse")
+    places = _integers("offsets", offsets, "uint64")
+    if len(places) != len(bounds.offsets):
+        raise SpecError(f"offsets: {len(places)} for {len(bounds.offsets)} blocks")
+    if overlap := _overlap(np.asarray(sizes), np.asarray(first), np.asarray(last), places):
+        raise SpecError("blocks {} and {} are alive at the same time and overlap".format(*overlap))
+    height = max(map(sum, zip(places.tolist(), np.asarray(sizes).tolist(), strict=True)), default=0)
+    return PlanResult(planner, places, height, bounds.max_load, bounds.lower_bound, 0.0)
+
+
+def _overlap(
+    sizes: NDArray[Any], first: NDArray[Any], last: NDArray[Any], offsets: NDArray[Any]
+) -> tuple[int, int] | None:
+    """The positions of two blocks that share a byte at some instant.
+
+    The live blocks are kept in order of offset, in which only neighbours can overlap.
+    """
+    changes = sorted(
+        (when, begins, block)
+        for begins, column in ((0, last), (1, first))
+        for block, when in enumerate(column.tolist())
+    )  # ends come first
+    live: list[tuple[int, int]] = []  # offset, block
+    for _, begins, block in changes:
+        entry = (int(offsets[block]), block)
+        place = bisect.bisect_left(live, entry)
+        if not begins:
+            live.pop(place)
+            continue
+        live.insert(place, entry)
+        for (start, below), (end, above) in itertools.pairwise(live[max(place - 1, 0) : place + 2]):
+            if start + int(sizes[below]) > end:
+                return below, above
+    return None
 
 
 def plan_graph(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Lifetimes,
         lifetimes,
         read_lifetimes,
+        read_offsets,
         write_plan,
     )
     from allocbench.workloads.files import read, read_large, read_plannable, write
@@ -46,6 +47,7 @@ __all__ = [
     "read_graph",
     "read_large",
     "read_lifetimes",
+    "read_offsets",
     "read_plannable",
     "write",
     "write_csv",
@@ -58,6 +60,7 @@ _MODULES = {
         "Lifetimes",
         "lifetimes",
         "read_lifetimes",
+        "read_offsets",
         "write_plan",
     ),
     "files": ("read", "read_large", "read_plannable", "write"),

@@ -124,6 +124,34 @@ def write_plan(blocks: Lifetimes, offsets: NDArray[np.uint64], sink: BinaryIO) -
     _write(",".join([HEADER, *more]), blocks, [column.tolist() for column in more.values()], sink)
 
 
+def read_offsets(path: str | Path, blocks: Lifetimes) -> NDArray[np.uint64]:
+    """The offset in bytes of each block, from a CSV with the columns id and offset.
+
+    Raises TraceError in one line that names the file, for a block without an offset, for an unknown
+    id and for an offset that is no whole number.
+    """
+    import pandas as pd
+
+    try:
+        table = pd.read_csv(path, dtype=str, usecols=["id", "offset"], keep_default_na=False)
+    except (ValueError, OSError) as error:
+        raise TraceError(f"{path}: not a CSV with the columns id and offset: {error}") from error
+    offsets = {
+        name: whole_number(text.strip(), ",")
+        for name, text in zip(table["id"], table["offset"], strict=True)
+    }
+    known = set(blocks.ids)
+    for name, offset in offsets.items():
+        if name not in known or offset is None or not 0 <= offset <= MAX_SIZE:
+            wrong = "is no block" if name not in known else "has an offset that is no whole number"
+            raise TraceError(f"{path}: '{short(name)}' {wrong}")
+    missing = [name for name in blocks.ids if name not in offsets]
+    if missing or len(table) != len(offsets):
+        wrong = f"block {short(missing[0])} has no offset" if missing else "an id is there twice"
+        raise TraceError(f"{path}: {wrong}")
+    return np.array([offsets[name] for name in blocks.ids], np.uint64)
+
+
 def _write(header: str, blocks: Lifetimes, more: Iterable[list[int]], sink: BinaryIO) -> None:
     text = io.TextIOWrapper(sink, encoding="utf-8", newline="")
     rows = csv.writer(text, lineterminator="\n")

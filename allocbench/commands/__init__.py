@@ -93,6 +93,11 @@ COMMANDS = (
     ),
     Command("report", "Make a report from saved results.", ALLOCATORS),
     Command(
+        "conform",
+        "Try which promises of an allocator hold: one from the list, or one of your own.",
+        ALLOCATORS,
+    ),
+    Command(
         "plan",
         "Assign an offset to every block of a trace, with all lifetimes known.",
         ALLOCATORS,

@@ -61,6 +61,13 @@ def run(
             " model, 1 for a CSV of lifetimes, that of XLA's own offsets for its buffers."
         ),
     ] = None,
+    offsets: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Judge the offsets of another planner, a CSV with the columns id and offset.",
+        ),
+    ] = None,
     output: Annotated[
         str | None,
         options.output_option(
@@ -79,14 +86,16 @@ def run(
     plan is shown.
     """
     from allocbench.inputs.traces import load_plannable  # imported late: --help stays fast
-    from allocbench.workloads import OperatorGraph, write_plan
+    from allocbench.workloads import OperatorGraph, read_offsets, write_plan
     from allocbench.workloads.xla_buffers import BufferAssignment, alignment_of, temporary_blocks
 
     if planner not in allocators.planners():
         valid = ", ".join(allocators.planners())
         raise UsageError(f"--planner {planner}: no such planner; valid names: {valid}")
-    check_outputs(json, output, inputs=[source])
+    check_outputs(json, output, inputs=[source, *([offsets] if offsets else [])])
     plannable = load_plannable(source, model)
+    if offsets and not isinstance(plannable, tuple):
+        raise UsageError(f"--offsets {offsets}: {source} is a model, not a trace or lifetimes")
     if isinstance(plannable, OperatorGraph):
         model_plan = _plan_model(source, plannable, planner, alignment, time_limit)
         _write(json, model_plan.numbers, output, model_plan.write, _model_table(source, model_plan))
@@ -98,16 +107,18 @@ def run(
     else:
         blocks, is_csv = plannable
         default, xla = 1 if is_csv else _ALIGNMENT, None
+    lives = blocks.size, blocks.first, blocks.last
     with errors_naming(source), _progress() as report:
-        plan = allocators.plan(
-            blocks.size,
-            blocks.first,
-            blocks.last,
-            planner=planner,
-            alignment=default if alignment is None else alignment,
-            time_limit=time_limit,
-            report=report,
-        )
+        if offsets:
+            plan = allocators.judge(*lives, read_offsets(offsets, blocks), planner=offsets)
+        else:
+            plan = allocators.plan(
+                *lives,
+                planner=planner,
+                alignment=default if alignment is None else alignment,
+                time_limit=time_limit,
+                report=report,
+            )
     write = partial(write_plan, blocks, plan.offsets)
     numbers, table = _numbers(plan), _table(source, plan)
     if xla is not None:
@@ -196,7 +207,8 @@ def _table(source: str, result: PlanResult) -> Table:
         table.add_row(name.replace("_", " "), f"{units.size(size)} ({size:,} bytes)")
     gap = _gap(result.height, result.lower_bound)
     table.add_row("above the lower bound", "0: optimal" if result.optimal else gap)
-    table.add_row("time", units.seconds(result.seconds))
+    if result.seconds:
+        table.add_row("time", units.seconds(result.seconds))
     return table
 
 

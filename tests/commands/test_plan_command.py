@@ -109,3 +109,28 @@ def test_a_mistake_is_one_line_and_exit_code_2(command: str, message: str) -> No
     assert message in result.stderr
     assert len(result.stderr.splitlines()) == 1
     assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ("id,offset\na,0\nb,4\n", None),
+        ("offset,id,more\n0,a,x\n4,b,y\n", None),
+        ("id,offset\na,0\nb,3\n", "blocks 0 and 1 are alive at the same time and overlap"),
+        ("id,offset\na,0\n", "block b has no offset"),
+        ("id,offset\na,0\nb,4\nc,9\n", "'c' is no block"),
+        ("id,offset\na,0\nb,four\n", "'b' has an offset that is no whole number"),
+        ("id,offset\na,0\na,0\nb,4\n", "an id is there twice"),
+        ("id,place\na,0\n", "not a CSV with the columns id and offset"),
+    ],
+)
+def test_offsets_of_another_planner(tmp_path: Path, table: str, message: str | None) -> None:
+    (tmp_path / "blocks.csv").write_text("id,lower,upper,size\na,0,2,4\nb,1,3,6\n")
+    (tmp_path / "own.csv").write_text(table)
+    done = run("blocks.csv --offsets own.csv --json -")
+    if message:
+        assert done.exit_code == 2
+        assert message in done.stderr
+    else:
+        numbers = json.loads(done.stdout)
+        assert (numbers["height"], numbers["lower_bound"], numbers["optimal"]) == (10, 10, True)

@@ -35,7 +35,6 @@ StrategyInfo const External::strategy = {
     .worst_case = "unknown",
     .reference = "CUDAPluggableAllocator, PyTorch",
     .options = kOptions,
-    .candidate = false,
 };
 
 void set_make_from_class(MakeFromClass make) { make_from_class = make; }

@@ -62,6 +62,9 @@ EXPORTED int cudaMalloc(void** pointer, std::size_t size) { return allocate(poin
 EXPORTED int cudaMallocAsync(void** pointer, std::size_t size, void*) {
   return allocate(pointer, size);
 }
+EXPORTED int cudaMallocManaged(void** pointer, std::size_t size, unsigned) {
+  return allocate(pointer, size);
+}
 EXPORTED int cudaFree(void* pointer) { return free(address_of(pointer)); }
 EXPORTED int cudaFreeAsync(void* pointer, void*) { return free(address_of(pointer)); }
 EXPORTED int cudaMemGetInfo(std::size_t* room, std::size_t* capacity) {

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which promises of a GPU memory allocator does an allocator keep?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+
+from allocbench import allocators
+from allocbench.allocators import Allocator, OutOfMemory, SpecError
+from allocbench.base.units import size as in_words
+
+CAPACITY = 8 << 30  # bytes of the simulated device
+ALIGNMENT = 256  # bytes, as cudaMalloc promises
+CALLS = 4000  # of a walk, small ones mostly, of up to 64 MiB
+ROUNDS = 12
+
+
+@dataclass
+class Promise:
+    """A promise, what was seen, and whether it holds. An allocator may break one that is advice."""
+
+    name: str
+    required: bool
+    holds: bool
+    seen: str
+
+
+@dataclass
+class _Walk:
+    """Random requests and frees on an allocator; `live` are addresses by number of the request."""
+
+    allocator: Allocator
+    random: random.Random = field(default_factory=lambda: random.Random(1))
+    live: dict[int, int] = field(default_factory=dict)
+    addresses: list[int] = field(default_factory=list)
+    refused: int = 0
+
+    def run(self, calls: int = CALLS) -> None:
+        """Make `calls` requests and about as many frees; an allocator may refuse some."""
+        for _ in range(calls):
+            size = int((64 << 20) ** self.random.random())
+            try:
+                address = self.allocator.allocate(size)
+            except OutOfMemory:
+                self.refused += 1
+                continue
+            self.live[len(self.addresses)] = address
+            self.addresses.append(address)
+            while len(self.live) > 40 or (self.live and self.random.random() < 0.45):
+                self.free(self.random.choice(list(self.live)))
+
+    def free(self, number: int) -> None:
+        self.allocator.deallocate(self.live.pop(number))
+
+    def free_all(self) -> None:
+        for number in list(self.live):
+            self.free(number)
+
+
+def conform(spec: str) -> list[Promise]:
+    """Try each promise on a new allocator of `spec` on a simulated device of 8 GiB.
+
+    Raises SpecError if the allocator cannot be made.
+    """
+    _make(spec)
+    return [_tried(spec, *one) for one in _PROMISES]
+
+
+def as_json(spec: str, promises: list[Promise]) -> dict[str, object]:
+    """The JSON of an answer."""
+    conforms = all(promise.holds for promise in promises if promise.required)
+    return {"allocator": spec, "conforms": conforms, "promises": [asdict(one) for one in promises]}
+
+
+def _make(spec: str) -> Allocator:
+    return allocators.make(spec, allocators.make_device(f"sim:{CAPACITY}"))
+
+
+def _tried(
+    spec: str, name: str, required: bool, try_it: Callable[[Callable[[], Allocator]], str | None]
+) -> Promise:
+    try:
+        broken = try_it(lambda: _make(spec))
+    except (OutOfMemory, SpecError, allocators.InvariantViolation) as error:
+        broken = str(error).partition(";")[0].partition("\n")[0]
+    return Promise(name, required, broken is None, broken or "")
+
+
+def _walk(make: Callable[[], Allocator]) -> str | None:
+    walk = _Walk(make())
+    walk.run()
+    walk.free_all()
+    walk.allocator.check()
+    return None
+
+
+def _alignment(make: Callable[[], Allocator]) -> str | None:
+    walk = _Walk(make())
+    walk.run()
+    unaligned = [address for address in walk.addresses if address % ALIGNMENT]
+    return f"{len(unaligned):,} of {CALLS:,} addresses are not" if unaligned else None
+
+
+def _reuse(make: Callable[[], Allocator]) -> str | None:
+    walk, reserved = _Walk(make()), []
+    for _ in range(ROUNDS):
+        walk.random.seed(1)
+        walk.run(CALLS // ROUNDS)
+        walk.free_all()
+        reserved.append(walk.allocator.stats().peak_reserved)
+    if walk.refused:
+        return f"it refused {walk.refused:,} requests of rounds that are alike"
+    grew = reserved[-1] - reserved[ROUNDS // 2]
+    if grew == 0:
+        return None
+    return f"reserved bytes grew by {in_words(grew)} from round {ROUNDS // 2} to round {ROUNDS}"
+
+
+def _refusal(make: Callable[[], Allocator]) -> str | None:
+    allocator = make()
+    kept = allocator.allocate(1 << 20)
+    try:
+        allocator.allocate(CAPACITY + 1)
+        return "it served a request larger than the device"
+    except OutOfMemory:
+        allocator.deallocate(kept)
+        allocator.deallocate(allocator.allocate(1 << 20))
+    return None
+
+
+def _fills(make: Callable[[], Allocator]) -> str | None:
+    allocator, served, size = make(), 0, 64 << 20
+    try:
+        while served < CAPACITY:
+            allocator.allocate(size)
+            served += size
+    except OutOfMemory:
+        return f"it refused after {in_words(served)} in blocks of {in_words(size)}"
+    return None
+
+
+def _returns(make: Callable[[], Allocator]) -> str | None:
+    allocator, size = make(), 1 << 20
+    for address in [allocator.allocate(size) for _ in range(CAPACITY // size // 2)]:
+        allocator.deallocate(address)
+    allocator.deallocate(allocator.allocate(CAPACITY * 3 // 4))
+    return None
+
+
+def _trim(make: Callable[[], Allocator]) -> str | None:
+    walk = _Walk(make())
+    walk.run(CALLS // 10)
+    walk.free_all()
+    walk.allocator.trim()
+    left = walk.allocator.stats().reserved
+    return f"{in_words(left)} stayed reserved" if left else None
+
+
+def _repeatable(make: Callable[[], Allocator]) -> str | None:
+    walks = [_Walk(make()) for _ in range(2)]
+    for walk in walks:
+        walk.run(CALLS // 4)
+    first, second = (walk.addresses for walk in walks)
+    differ = sum(one != other for one, other in zip(first, second, strict=True))
+    return f"{differ:,} of {len(first):,} addresses differ between two runs" if differ else None
+
+
+_PROMISES = (
+    ("blocks do not overlap, and lie in memory of the device", True, _walk),
+    (f"addresses are multiples of {ALIGNMENT}", True, _alignment),
+    ("freed memory serves again", True, _reuse),
+    ("a request that is too large is refused, and later ones are served", True, _refusal),
+    ("the same requests get the same addresses", False, _repeatable),
+    ("blocks of 64 MiB can fill the device", False, _fills),
+    ("cached memory goes back to the device before a request fails", False, _returns),
+    ("trim gives back everything when nothing is in use", False, _trim),
+)
