@@ -353,6 +353,26 @@ def parse_bytes(text: str) -> int | None:
 def human_bytes(size: int) -> str:
     """For example '1.50 GiB (1610612736 bytes)'."""
 
+class SegmentSource:
+    """Where an allocator of your own gets its segments."""
+
+    def malloc(self, size: int) -> int:
+        """A segment of `size` bytes: its address, or 0 if the device refuses."""
+
+    def free(self, segment: int) -> None:
+        """Gives a segment back. Raises BadFree for any other address."""
+
+    @property
+    def free_bytes(self) -> int:
+        """The bytes that the device still has."""
+
+    @property
+    def capacity(self) -> int:
+        """The bytes of the device."""
+
+def find_classes_with(finder: Callable[[str], object]) -> None:
+    """`finder(name)` returns the class for the option `class` of `external`."""
+
 class WrapperInfo:
     """Description of a wrapper."""
 

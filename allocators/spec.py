@@ -41,4 +41,4 @@ def _in_full(layer: Spec) -> Spec:
 
 
 def _registered() -> set[str]:
-    return {info.name for info in (*_core.strategies(), *_core.wrappers())}
+    return {one.name for one in _core.strategies()} | {one.name for one in _core.wrappers()}

@@ -291,7 +291,7 @@ void bind_external(nb::module_& m) {
           "The bytes of the device.");
   m.def(
       "find_classes_with",
-      [](nb::callable finder) {
+      [](nb::typed<nb::callable, nb::object(std::string)> finder) {
         class_finder() = std::move(finder);
         set_make_from_class(
             [](std::string const& name, SegmentSource& from) -> std::unique_ptr<ExternalAllocator> {

@@ -61,9 +61,10 @@ def run(
             " model, 1 for a CSV of lifetimes, that of XLA's own offsets for its buffers."
         ),
     ] = None,
-    offsets: Annotated[
+    judged: Annotated[
         str | None,
         typer.Option(
+            "--offsets",
             metavar="FILE",
             help="Judge the offsets of another planner, a CSV with the columns id and offset.",
         ),
@@ -92,10 +93,10 @@ def run(
     if planner not in allocators.planners():
         valid = ", ".join(allocators.planners())
         raise UsageError(f"--planner {planner}: no such planner; valid names: {valid}")
-    check_outputs(json, output, inputs=[source, *([offsets] if offsets else [])])
+    check_outputs(json, output, inputs=[source, *([judged] if judged else [])])
     plannable = load_plannable(source, model)
-    if offsets and not isinstance(plannable, tuple):
-        raise UsageError(f"--offsets {offsets}: {source} is a model, not a trace or lifetimes")
+    if judged and not isinstance(plannable, tuple):
+        raise UsageError(f"--offsets {judged}: {source} is a model, not a trace or lifetimes")
     if isinstance(plannable, OperatorGraph):
         model_plan = _plan_model(source, plannable, planner, alignment, time_limit)
         _write(json, model_plan.numbers, output, model_plan.write, _model_table(source, model_plan))
@@ -109,8 +110,8 @@ def run(
         default, xla = 1 if is_csv else _ALIGNMENT, None
     lives = blocks.size, blocks.first, blocks.last
     with errors_naming(source), _progress() as report:
-        if offsets:
-            plan = allocators.judge(*lives, read_offsets(offsets, blocks), planner=offsets)
+        if judged:
+            plan = allocators.judge(*lives, read_offsets(judged, blocks), planner=judged)
         else:
             plan = allocators.plan(
                 *lives,
