@@ -7,13 +7,54 @@
 #include <nanobind/stl/vector.h>
 
 #include "bindings.hpp"
-#include "calibration.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "devices/cuda.hpp"
 #include "devices/simulated.hpp"
 
 namespace allocbench {
+namespace {
+
+// The seconds of each successful call, in order.
+struct CallCosts {
+  std::vector<double> malloc;
+  std::vector<double> free;
+  std::vector<double> map;  // of one page
+  std::vector<double> unmap;
+};
+
+// Makes each call `repeats` times with one size in bytes. Nothing else may use the device at the
+// same time. Pages are mapped only if the size is a multiple of the device's granularity.
+CallCosts measure_calls(Device& device, Size size, std::size_t repeats) {
+  CallCosts costs;
+  auto const timed = [&](std::vector<double>& seconds, auto call) {
+    double const before = device.stats().seconds;
+    auto const result = call();
+    if (result) seconds.push_back(device.stats().seconds - before);
+    return result;
+  };
+  for (std::size_t n = 0; n < repeats; ++n) {
+    Address const segment = timed(costs.malloc, [&] { return device.allocate(size, &costs); });
+    if (segment == 0) return costs;
+    timed(costs.free, [&] {
+      device.free(segment);
+      return true;
+    });
+  }
+  if (size % device.granularity() != 0) return costs;
+  Address const reservation = device.reserve(size, &costs);
+  for (std::size_t n = 0; n < repeats && reservation != 0; ++n) {
+    if (!timed(costs.map, [&] { return device.map(reservation, size, size); })) break;
+    timed(costs.unmap, [&] {
+      device.unmap(reservation, size, size);
+      return true;
+    });
+  }
+  if (reservation != 0) device.unreserve(reservation);
+  return costs;
+}
+
+}  // namespace
 
 void bind_devices(nb::module_& m) {
   nb::class_<Device>(m, "Device", "The source of an allocator's segments. Sizes are in bytes.")

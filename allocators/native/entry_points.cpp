@@ -4,8 +4,6 @@
 // They are C functions, because these libraries take function addresses. A failed request of
 // PyTorch throws an exception, which PyTorch passes on to the program. Other callers do not expect
 // exceptions: they get a null address, and `last_failure` gives the reason.
-#include "entry_points.hpp"
-
 #include <atomic>
 #include <cstdio>
 #include <exception>
@@ -13,6 +11,7 @@
 #include <type_traits>
 
 #include "core/text.hpp"
+#include "program.hpp"
 #include "torch_errors.hpp"
 
 namespace allocbench {

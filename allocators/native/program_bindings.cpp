@@ -12,7 +12,7 @@
 
 #include "bindings.hpp"
 #include "core/errors.hpp"
-#include "entry_points.hpp"
+#include "program.hpp"
 
 namespace allocbench {
 namespace {

@@ -2,17 +2,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "core/allocator.hpp"
+#include "core/abilities.hpp"
 #include "detail.hpp"
-#include "trace_view.hpp"
 
 namespace allocbench {
+
+// What a program calls before an event to change how its allocator works: first a trim, if `trim`
+// is true, then what LiveSettings::change_settings and change_memory_fraction take.
+struct Change {
+  std::size_t event = 0;
+  bool trim = false;
+  std::optional<std::string> settings;
+  std::optional<double> memory_fraction;
+};
+
+// A trace that is read once, part by part. A trace in memory is one part.
+struct TraceView {
+  std::size_t events;
+  std::int64_t step_label;
+  // The segments that the program held when the trace began. The trace begins with the allocs of
+  // the blocks in them, in order of address, all in the first part. If the allocator can adopt the
+  // segments, these allocs are not replayed.
+  std::vector<HeldSegment> layout = {};
+  std::vector<PoolTraits> pools = {};  // of the private pools 1, 2, ...
+  std::vector<Change> changes = {};    // in the order of their events
+  // Returns the next part, which is valid until the next call; an empty one after the last.
+  std::function<TracePart()> next = {};
+};
 
 // The state after an event. `largest_free` is always 0 for a strategy that keeps no free blocks.
 struct Moment {

@@ -10,9 +10,29 @@
 
 #include "core/abilities.hpp"
 #include "core/huge_pages.hpp"
-#include "trace_view.hpp"
+#include "replay.hpp"
 
 namespace allocbench {
+
+// Checks what can be checked without a replay: lengths, ops, block numbers and the sum of the
+// sizes.
+class PartChecks {
+ public:
+  explicit PartChecks(TraceView const& trace) : trace_(trace) {}
+
+  // Checks the next part, whose first event is the event `first` of the trace. Returns a number
+  // above all block numbers of the part. Throws as bad_trace does.
+  std::size_t check(TracePart const& part, std::size_t first);
+
+ private:
+  void find_bad_event(TracePart const& part, std::size_t first) const;
+
+  TraceView const& trace_;
+  std::uint64_t low_ = 0, high_ = 0;  // sums of the lower and upper halves of the sizes
+};
+
+// Throws std::invalid_argument that names the event and the rule that it breaks.
+[[noreturn]] void bad_trace(std::size_t event, std::string const& rule);
 
 // The base class of all passes over a trace: knows the address of each live block by its number.
 // Events are counted from the first one of the current part, except where a name says otherwise.

@@ -17,8 +17,6 @@
 #include <stdexcept>
 #include <typeinfo>
 
-#include "torch_errors_old_string.hpp"
-
 namespace allocbench {
 namespace {
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <cstdint>
 #include <string>
 
 namespace allocbench {
@@ -13,5 +14,17 @@ namespace allocbench {
 
 // Whether this process has loaded PyTorch. No other caller expects exceptions of a C function.
 bool torch_is_loaded();
+
+// c10::SourceLocation
+struct SourceLocation {
+  char const* function;
+  char const* file;
+  std::uint32_t line;
+};
+
+// Calls `constructor`, an Error(SourceLocation, std::string) with the old string, for the memory at
+// `self`. False if this library was built without the old string.
+bool construct_with_old_string(void* constructor, void* self, SourceLocation where,
+                               char const* text);
 
 }  // namespace allocbench

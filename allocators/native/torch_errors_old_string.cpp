@@ -4,9 +4,9 @@
 // libstdc++ has both kinds of std::string; this macro, defined before any header, selects the old
 // one. Therefore only plain types may pass between this file and others.
 #define _GLIBCXX_USE_CXX11_ABI 0
-#include "torch_errors_old_string.hpp"
-
 #include <string>
+
+#include "torch_errors.hpp"
 
 namespace allocbench {
 

@@ -136,11 +136,11 @@ def _leave(program: Any, settings: RunSettings, pid: int, inherited: Collection[
     """Write the reports of this process, the arrays first."""
     import torch
 
-    from allocbench.allocators import torch_native_only
+    from allocbench.allocators.torch import met
 
     if os.getpid() != pid:
         return  # a child of a fork
-    for feature in torch_native_only.met:
+    for feature in met:
         path = Path(settings.folder) / f"{os.getpid()}.native-only"
         with path.open("a", encoding="utf-8") as file:
             file.write(feature + "\n")

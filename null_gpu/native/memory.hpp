@@ -20,7 +20,6 @@
 #include <unordered_map>
 
 #include "gpu/pages.hpp"
-#include "gpu/ranges.hpp"
 #include "null_gpu/native/api.hpp"
 
 namespace allocbench::null_gpu {

@@ -367,8 +367,8 @@ import torch
 def refuse():
     raise RuntimeError("pluggable does not yet support cacheInfo. If you need it, file an issue")
 torch._C._cuda_memorySnapshot = refuse
-from allocbench.allocators import torch_native_only
-torch_native_only.install("bfc")
+from allocbench.allocators.torch import explain_native_only
+explain_native_only("bfc")
 for _ in range(2):
     try:
         torch._C._cuda_memorySnapshot()

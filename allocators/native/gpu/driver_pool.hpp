@@ -20,7 +20,7 @@
 
 #include "core/stats.hpp"
 #include "core/types.hpp"
-#include "gpu/ranges.hpp"
+#include "gpu/pages.hpp"
 
 namespace allocbench {
 

@@ -85,7 +85,7 @@ bool Planned::begins_step(Size requested) {
 Block Planned::from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket) {
   if (!plan_.is_open() && !open(plan_, offset + size)) return {};
   Block const block{plan_.begin() + offset, size, requested};
-  Pages::Run const run = plan_.touched(block);
+  PageUse::Run const run = plan_.touched(block);
   if (!plan_.place(block, run, ticket)) {
     place_occupied_ = true;
     return {};
@@ -103,7 +103,7 @@ Block Planned::from_chunks(Size size, Size requested, Stream stream) {
   }
   if (without_pool(stream) != small_stream_) return {};
   if (Block const block = small_.allocate(size, requested); block.size != 0) return block;
-  Pages::Run const run = small_.unmapped_page();
+  PageUse::Run const run = small_.unmapped_page();
   if (run.count == 0 || room() < small_.page() || !map_pages(small_, run, size)) return {};
   small_.see_mapped(run);
   return small_.allocate(size, requested);
@@ -125,9 +125,9 @@ bool Planned::open(MappedRange& range, Size least) {
 // if there is not enough memory. Free pages of the pools are moved there if reserved bytes would
 // otherwise exceed the peak load. Idle pages of the plan will soon be needed again, so they are
 // moved only if reserved bytes would also exceed the expected need of the step.
-bool Planned::map_pages(MappedRange& range, Pages::Run run, Size size) {
+bool Planned::map_pages(MappedRange& range, PageUse::Run run, Size size) {
   for (;;) {
-    Pages::Run const missing = range.pages.first_run(run, false);
+    PageUse::Run const missing = range.pages.first_run(run, false);
     if (missing.count == 0) return true;
     Size const bytes = range.bytes(missing);
     Size const given_up = round_up(bytes, page());  // the plan and the pools unmap whole pages
@@ -154,7 +154,7 @@ Size Planned::excess(Size most, Size missing) const {
   return reserved <= most ? 0 : round_up(std::min(missing, reserved - most), page());
 }
 
-bool Planned::map_run(MappedRange& range, Pages::Run run) {
+bool Planned::map_run(MappedRange& range, PageUse::Run run) {
   if (!map(range.begin(run), range.bytes(run), range.page())) return false;
   range.pages.set_mapped(run, true);
   return true;
@@ -167,7 +167,7 @@ void Planned::do_give_up(Size most) {
   Size rest = most;
   for (MappedRange* range : std::initializer_list<MappedRange*>{&plan_, &small_})
     while (rest >= range->page() && range->pages.idle() > 0) {
-      Pages::Run const idle = range->pages.idle_run(rest / range->page());
+      PageUse::Run const idle = range->pages.idle_run(rest / range->page());
       unmap(range->begin(idle), range->bytes(idle), range->page());
       range->pages.set_mapped(idle, false);
       rest -= range->bytes(idle);

@@ -89,10 +89,10 @@ class Planned : public Stitching {
   Block from_plan(Size offset, Size size, Size requested, Profile::Ticket ticket);
   Block from_chunks(Size size, Size requested, Stream stream);
   bool open(MappedRange& range, Size least);
-  bool map_pages(MappedRange& range, Pages::Run run, Size size);
+  bool map_pages(MappedRange& range, PageUse::Run run, Size size);
   Size needed() const;
   Size excess(Size most, Size missing) const;
-  bool map_run(MappedRange& range, Pages::Run run);
+  bool map_run(MappedRange& range, PageUse::Run run);
 
   Profile profile_;
   StepFinder finder_;

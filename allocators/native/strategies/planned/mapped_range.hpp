@@ -18,9 +18,10 @@
 
 namespace allocbench {
 
-// Pages are numbered from the start of the reservation. A page is idle if it is mapped and no block
+// Which pages of a reservation are mapped and have blocks. They are numbered from its start. A page
+// is idle if it is mapped and no block
 // touches it. Every call takes one step per 64 pages of its run.
-class Pages {
+class PageUse {
  public:
   struct Run {
     std::size_t first = 0, count = 0;
@@ -165,12 +166,12 @@ class MappedRange {
   Address begin() const { return address_; }
   Size size() const { return size_; }
 
-  Pages::Run touched(Block const& block) const {
+  PageUse::Run touched(Block const& block) const {
     std::size_t const first = page_of(block.address);
     return {first, page_of(block.end() - 1) + 1 - first};
   }
-  Address begin(Pages::Run run) const { return address_ + run.first * page_; }
-  Size bytes(Pages::Run run) const { return run.count * page_; }
+  Address begin(PageUse::Run run) const { return address_ + run.first * page_; }
+  Size bytes(PageUse::Run run) const { return run.count * page_; }
   Size page() const { return page_; }
   Size mapped() const { return pages.mapped() * page_; }  // bytes
   Size idle() const { return pages.idle() * page_; }      // bytes
@@ -182,9 +183,9 @@ class MappedRange {
     auto const known = blocks();
     Segment const all = tiled(address_, size_, known.begin(), known.end());
     auto block = all.blocks.begin();
-    Pages::Run rest = pages.all();
+    PageUse::Run rest = pages.all();
     for (;;) {
-      Pages::Run const run = pages.first_run(rest, true);
+      PageUse::Run const run = pages.first_run(rest, true);
       if (run.count == 0) return segments;
       rest = {run.end(), rest.end() - run.end()};
       Segment& segment = segments.emplace_back(Segment{begin(run), bytes(run), {}});
@@ -209,9 +210,9 @@ class MappedRange {
 
   // Throws InvariantViolation.
   void check_pages() const {
-    Pages expected;
+    PageUse expected;
     for (auto const& [address, block] : blocks()) {
-      Pages::Run run = touched(block);
+      PageUse::Run run = touched(block);
       require(pages.first_run(run, false).count == 0, "a page with a block is mapped");
       if (expected.touched({run.first, 1})) run = {run.first + 1, run.count - 1};
       expected.touch(run);
@@ -221,7 +222,7 @@ class MappedRange {
               "a page is marked as touched if and only if a block touches it");
   }
 
-  Pages pages;
+  PageUse pages;
 
  protected:
   ~MappedRange() = default;
@@ -254,7 +255,7 @@ class PlannedRange final : public MappedRange {
 
   // `run`: the pages that the block touches. Returns false, and changes nothing, if the block
   // overlaps another one or is not inside the reservation.
-  bool place(Block const& block, Pages::Run run, Known const& known) {
+  bool place(Block const& block, PageUse::Run run, Known const& known) {
     if (!contains(block.address) || !contains(block.end() - 1)) return false;
     if (lists_.size() < run.end()) lists_.resize(std::max(run.end(), 2 * lists_.size()), kNone);
     if (overlaps(block, run.first)) return false;
@@ -274,7 +275,7 @@ class PlannedRange final : public MappedRange {
          link = next(link)) {
       Entry const& entry = entries_[link / kEnds];
       if (entry.block.address != address) continue;
-      Pages::Run const run = touched(entry.block);
+      PageUse::Run const run = touched(entry.block);
       unlist(run.first, link);
       if (run.count > 1) unlist(run.end() - 1, link + 1);
       pages.untouch(unlisted(run));
@@ -308,9 +309,9 @@ class PlannedRange final : public MappedRange {
   }
 
   // The run, of at least two pages, without its first and last page.
-  static Pages::Run inner(Pages::Run run) { return {run.first + 1, run.count - 2}; }
+  static PageUse::Run inner(PageUse::Run run) { return {run.first + 1, run.count - 2}; }
   // The run without its first and last page if they have lists.
-  Pages::Run unlisted(Pages::Run run) const {
+  PageUse::Run unlisted(PageUse::Run run) const {
     if (lists_[run.end() - 1] != kNone) --run.count;
     if (run.count > 0 && lists_[run.first] != kNone) run = {run.first + 1, run.count - 1};
     return run;

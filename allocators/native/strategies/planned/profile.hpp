@@ -20,7 +20,6 @@
 #include "core/options.hpp"
 #include "core/types.hpp"
 #include "parts/node.hpp"
-#include "strategies/planned/exact_step.hpp"
 #include "strategies/planned/step_kind.hpp"
 
 namespace allocbench {

@@ -75,14 +75,14 @@ class SmallBlocks final : public MappedRange {
   }
 
   // The first page that is not mapped; none if the reservation has no more.
-  Pages::Run unmapped_page() const {
-    Pages::Run const run = pages.first_run({0, pages.all().count + 1}, false);
+  PageUse::Run unmapped_page() const {
+    PageUse::Run const run = pages.first_run({0, pages.all().count + 1}, false);
     bool const inside = run.count > 0 && (run.first + 1) * page_chunks_ * kChunk <= size();
     return {run.first, inside ? std::size_t{1} : 0};
   }
 
   // these pages can be used from now on
-  void see_mapped(Pages::Run run) {
+  void see_mapped(PageUse::Run run) {
     if (used_.size() < run.end()) {
       used_.resize(run.end());
       chunks_.resize(run.end() * page_chunks_);
