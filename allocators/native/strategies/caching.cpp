@@ -21,16 +21,19 @@ Block Caching::do_allocate(Size requested, Stream stream) {
   PooledBlocks::StreamPools& pools = blocks_.of(stream);
   BlockPool& pool = wanted <= PytorchSettings::kSmall ? pools.small : pools.large;
   Index block = find(pool, wanted);
-  if (block == kNone) {
-    if (settings_.collects() && returns_memory()) collect();
-    if (settings_.rejects(wanted, reserved(), device().capacity())) return {};
-    block = obtain(pool, wanted);
-    if (block == kNone && settings_.rules.lends_first) block = lend(stream, wanted);
-    if (block == kNone) block = obtain_after_release(pool, wanted, stream);
-    if (block == kNone && !settings_.rules.lends_first) block = lend(stream, wanted);
-    if (block == kNone) return {};
-  }
-  return take(block, wanted, requested);
+  if (block == kNone) block = obtain_or_lend(pool, wanted, stream);
+  return block == kNone ? Block{} : take(block, wanted, requested);
+}
+
+// Not inlined, so that a request with a fit saves no registers for it.
+[[gnu::noinline]] Index Caching::obtain_or_lend(BlockPool& pool, Size wanted, Stream stream) {
+  if (settings_.collects() && returns_memory()) collect();
+  if (settings_.rejects(wanted, reserved(), device().capacity())) return kNone;
+  Index block = obtain(pool, wanted);
+  if (block == kNone && settings_.rules.lends_first) block = lend(stream, wanted);
+  if (block == kNone) block = obtain_after_release(pool, wanted, stream);
+  if (block == kNone && !settings_.rules.lends_first) block = lend(stream, wanted);
+  return block;
 }
 
 void Caching::do_trim() {

@@ -112,6 +112,7 @@ class Caching final : public Allocator, public ServesPools, public LiveSettings,
   Index roomier(BlockPool const& pool, Index fit) const;
   Block take(Index block, Size wanted, Size requested);
 
+  Index obtain_or_lend(BlockPool& pool, Size wanted, Stream stream);
   Index obtain(BlockPool& pool, Size wanted);
   Index obtain_after_release(BlockPool& pool, Size wanted, Stream stream);
   std::uint64_t next_rank();
