@@ -243,13 +243,15 @@ def test_a_planner(tmp_path: Path) -> None:
     (native / "planners" / "toy.hpp").write_text(
         """#pragma once
 
+#include <optional>
 #include <span>
 
-#include "planners/plan.hpp"
+#include "planners/planners.hpp"
 
 namespace allocbench {
 
-inline Plan plan_toy(std::span<Lifetime const> lifetimes, Size alignment) {
+inline std::optional<Plan> plan_toy(std::span<Lifetime const> lifetimes, Size alignment,
+                                    Stop const&) {
   Plan plan;
   for (Lifetime const& block : lifetimes) {
     plan.offsets.push_back(round_up(plan.height, alignment) + alignment);
