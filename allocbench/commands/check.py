@@ -72,7 +72,7 @@ def run(
     from allocbench.programs import program
 
     check_outputs(json, html, inputs=workloads)
-    write_html = options.html_writer() if html else None
+    write_html = options.html_module().write if html else None
     asked: list[tuple[Answer, Question[Trace] | None]] = []
     devices: Sequence[str | None] = device or [None]
     for workload, given in product(workloads, devices):

@@ -75,7 +75,7 @@ def run(
     if allocators == ALL:
         specs.insert(specs.index(KEEP) + 1, with_conf(EXPANDABLE))
     reference = options.reference_of(reference, specs)
-    write_html = options.html_writer() if html else None
+    write_html = options.html_module().write if html else None
     question = read(workloads, specs, device, model=model, outputs=[json, html, bundled], pin=pin)
     check_largest_request(question)
     tell_notes(question.notes)

@@ -3,17 +3,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.table import Table
 from rich.text import Text
 
 from allocbench.base import units
 from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE
-from allocbench.output.files import STDOUT, check_outputs, records_written
+from allocbench.output.files import STDOUT, check_outputs, write_records, write_text, written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table
 from allocbench.reports.advice import diff as words
@@ -63,6 +64,10 @@ def run(
     device: options.Device = DEVICE,
     model: options.Model = None,
     json: Annotated[str | None, options.json_option("the parts")] = None,
+    html: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write a page with both curves as one HTML file."),
+    ] = None,
 ) -> None:
     """Show what changed between two traces, two allocators, or two values of a program's option.
 
@@ -78,14 +83,22 @@ def run(
     from allocbench.inputs.question import check_specs
     from allocbench.questions import diff
 
-    check_outputs(json, inputs=[name for name in (old, new) if name is not None])
+    check_outputs(json, html, inputs=[name for name in (old, new) if name is not None])
+    write_page = options.html_module().of_difference if html else None
     option = "--allocators" if versions is None else "--versions"
     specs = _specs(allocators, versions)
     check_specs(option, specs, device)
     sides, device = _sides(old, new, specs, vary, device, model)
     found = diff.diff(*sides, device)
-    with records_written(diff.frame(found), json):
-        if json != STDOUT:
+    table = diff.frame(found)
+    outputs = {json: partial(write_records, table)} if json else {}
+    if html and write_page:
+        names = found.old.name, found.new.name
+        parts = _parts(found, len(found.rows))
+        made = write_page(names, _words(found), parts, diff.curves(found))
+        outputs[html] = partial(write_text, made)
+    with written(outputs, ".json", partial(write_records, table)):
+        if STDOUT not in outputs:
             _print(found)
 
 
@@ -163,14 +176,13 @@ def _varied(old: str, vary: str) -> dict[str, Any]:
     }
 
 
-def _print(found: Difference) -> None:
-    out = console()
+def _words(found: Difference) -> list[str]:
+    """The answer in sentences."""
     names = found.old.name, found.new.name
     peaks = found.old_peak.reserved, found.between.reserved, found.new_peak.reserved
     lines = [words.headline(names, peaks)]
-    parts = records(found.rows)
-    if parts:
-        lines[0] += f" {words.most(parts[0])}"
+    if len(found.rows):
+        lines[0] += f" {words.most(records(found.rows)[0])}"
     if found.first is not None:
         lines.append(
             words.first_change(names, found.first.event, found.first.step, found.first.words)
@@ -180,26 +192,38 @@ def _print(found: Difference) -> None:
     if found.agreement is not None and found.first is not None:
         shares = found.agreement
         lines.append(words.agreement(names, shares.matched, shares.old, shares.new))
-    for line in lines:
+    return lines
+
+
+def _parts(found: Difference, most: int) -> list[tuple[str, str, str, str]]:
+    """The largest parts, the rest as one, and their sum: change, old, new, what."""
+
+    def row(sizes: Iterable[int], text: str) -> tuple[str, str, str, str]:
+        change, old, new = map(int, sizes)
+        return words.signed(change), units.size(old), units.size(new), text
+
+    numbers = ["change", "old", "new"]
+    rows = [
+        row([part[name] for name in numbers], words.what(part))
+        for part in records(found.rows)[:most]
+    ]
+    if len(rest := found.rows[most:]):
+        rows.append(row(rest[numbers].sum(), units.count(len(rest), "smaller part")))
+    peaks = found.change, found.old_peak.reserved, found.new_peak.reserved
+    return [*rows, row(peaks, "peak reserved, the sum")]
+
+
+def _print(found: Difference) -> None:
+    out = console()
+    for line in _words(found):
         out.print(Text(line))
     out.print()
-    out.print(_table(found, parts))
-
-
-def _table(found: Difference, parts: list[dict[str, Any]]) -> Table:
     numbers = ("change", "old", "new")
     table = plain_table("what the peak of reserved bytes consists of", *numbers, "", right=numbers)
-
-    def add(change: int, old: int, new: int, text: str) -> None:
-        table.add_row(words.signed(change), units.size(old), units.size(new), Text(text))
-
-    for part in parts[:_SHOWN]:
-        add(part["change"], part["old"], part["new"], words.what(part))
-    rest = found.rows[_SHOWN:]
-    if len(rest):
-        sums = [int(rest[name].sum()) for name in numbers]
-        add(sums[0], sums[1], sums[2], units.count(len(rest), "smaller part"))
+    *parts, total = _parts(found, _SHOWN)
+    for *sizes, text in parts:
+        table.add_row(*sizes, Text(text))
     if parts:
         table.add_section()
-    add(found.change, found.old_peak.reserved, found.new_peak.reserved, "peak reserved, the sum")
-    return table
+    table.add_row(*total[:3], Text(total[3]))
+    out.print(table)

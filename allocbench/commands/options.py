@@ -234,13 +234,13 @@ Reference = Annotated[
 ]
 
 
-def html_writer() -> Any:
-    """The function that writes reports; raises UsageError if its packages are not installed."""
+def html_module() -> Any:
+    """The module that makes pages; raises UsageError if its packages are not installed."""
     try:
         from allocbench.reports.page import html
     except ModuleNotFoundError as error:
         raise UsageError(f"--html: {error}") from error
-    return html.write
+    return html
 
 
 def reference_of(given: str | None, specs: Sequence[str]) -> str | None:

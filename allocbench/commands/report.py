@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from importlib import import_module
+from typing import Annotated, Any
 
 import typer
 
@@ -23,6 +24,7 @@ EXAMPLES = (
     "allocbench report results.zip --figures figures",
     "allocbench report results.json --markdown -",
     "allocbench report sweep.jsonl -o report.html",
+    "allocbench report --history .asv/results -o history.html",
 )
 _DEFAULT = "report.html"
 
@@ -30,11 +32,13 @@ _DEFAULT = "report.html"
 def run(
     context: typer.Context,
     results: Annotated[
-        list[str],
+        list[str] | None,
         typer.Argument(
-            metavar="RESULTS...", help="Files written by compare (--results, --json) or sweep."
+            metavar="[RESULTS...]",
+            help="Files written by compare (--results, --json) or sweep; none for a page of"
+            " --history alone.",
         ),
-    ],
+    ] = None,
     output: Annotated[
         str | None,
         output_option(
@@ -59,32 +63,42 @@ def run(
 
     A bundle that `compare --results` wrote contains the data of every chart. Rows that `--json` or
     `sweep` wrote contain enough for the tables and the charts of single metrics; the report says
-    which charts are missing. If a sweep repeated a run, the last result counts.
+    which charts are missing. If a sweep repeated a run, the last result counts. --history adds
+    charts and changes of benchmarks across commits; without RESULTS, they are a page of their own,
+    which needs no network, unlike that of `asv publish`.
     """
     from allocbench.reports.page.tables import to_markdown
     from allocbench.reports.rows import asv, bundle
 
     if output is None and figures is None and markdown is None:
         output = _DEFAULT
-    check_outputs(output, markdown, inputs=results)
+    check_outputs(output, markdown, inputs=results or ())
     check_folder(figures)
+    past = asv.history(history) if history else None
+    if not results:
+        if past is None or markdown or figures:
+            raise UsageError("name files of results; only a page of --history needs none")
+        page = _imported("page.html").of_history(past, "Benchmarks across commits")
+        write_text(page, output or _DEFAULT)
+        return
     bundle_read = bundle.read_all(results)
     if bundle_read.rows.empty:
         raise UsageError(f"{', '.join(results)}: no result rows to report")
     tell_notes(bundle_read.notes)
     names = list(bundle_read.rows["allocator"].unique())
     base = reference_of(reference, names)
-    past = asv.history(history) if history else None
     if markdown:
         write_text(to_markdown(bundle_read.rows, base), markdown)
-    if output is None and figures is None:
-        return
+    if output:
+        write = _imported("page.html").write
+        write(bundle_read, output, command=context.obj, reference=base, history=past)
+    if figures:
+        _imported("charts.figures").write(bundle_read, figures)
+
+
+def _imported(name: str) -> Any:
+    """A module of reports; raises UsageError if what it needs is not installed."""
     try:
-        from allocbench.reports.charts import figures as drawings
-        from allocbench.reports.page import html
+        return import_module(f"allocbench.reports.{name}")
     except ModuleNotFoundError as error:
         raise UsageError(str(error)) from error
-    if output:
-        html.write(bundle_read, output, command=context.obj, reference=base, history=past)
-    if figures:
-        drawings.write(bundle_read, figures)

@@ -25,8 +25,10 @@ from allocbench.base.text import one_line
 from allocbench.questions.failure import before
 from allocbench.questions.holding import alike, blocks
 from allocbench.replays.capacity import roomy
+from allocbench.replays.details import INTERVALS, over_time, with_key
 from allocbench.replays.recorded_settings import fixed
 from allocbench.replays.runner import fresh
+from allocbench.reports.rows.details import Details, join
 from allocbench.reports.rows.results import records
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
 from allocbench.workloads.alignment import Agreement, agreement
@@ -112,8 +114,8 @@ class Difference:
     """The difference of two peaks, and its parts.
 
     rows: a part each, columns as `COLUMNS`, sizes in bytes; their changes add up to `change`.
-    between: the peak of the new requests under the old rules. first: None if the requests are the
-    same. agreement: None if the traces are too long to align.
+    between: the peak of the new requests under the old rules. device: that of the replays. first:
+    None if the requests are the same. agreement: None if the traces are too long to align.
     """
 
     old: Side
@@ -124,6 +126,7 @@ class Difference:
     rows: pd.DataFrame
     first: FirstChange | None
     agreement: Agreement | None
+    device: str
 
     @property
     def change(self) -> int:
@@ -160,7 +163,20 @@ def diff(old: Side, new: Side, device: str) -> Difference:
         table.loc[order].reset_index(drop=True),
         _first_change(old.trace, new.trace),
         _agreement(old.trace, new.trace),
+        device,
     )
+
+
+def curves(found: Difference) -> Details:
+    """The tables `memory`, `moments` and `free_blocks` of both sides, by the names of the sides."""
+    sides = []
+    for side in (found.old, found.new):
+        allocator = fresh(fixed(side.spec, side.trace), found.device, side.trace)
+        result = allocators.replay(side.trace, allocator, samples=INTERVALS, detail=True)
+        tables = over_time(result, allocator.info.keeps_free_blocks)
+        run = {"workload": "diff", "device": found.device, "allocator": side.name}
+        sides.append(with_key(tables, run))
+    return join(sides)
 
 
 def frame(found: Difference) -> pd.DataFrame:

@@ -45,10 +45,18 @@ def of_replay(
     drawn = address_map(workload, placements, calls, capacity, workload.most_blocks)
     return {
         "capacity": {"bytes": [capacity]},
+        **over_time(result, keeps_free),
+        **_map_tables(workload, drawn),
+    }
+
+
+def over_time(result: ReplayResult, keeps_free: bool) -> Tables:
+    """The tables of levels over the events; see `of_replay`."""
+    assert result.detail is not None
+    return {
         "memory": result.detail["envelope"],
         "moments": _moments(result, keeps_free),
         "free_blocks": result.detail["free_blocks"],
-        **_map_tables(workload, drawn),
     }
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How allocators look in every chart, on a page and in figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from allocbench.base import units
@@ -35,8 +35,13 @@ def looks_of(cases: Sequence[Case]) -> dict[str, Look]:
     The colors suit color-blind readers; after the seventh they repeat with another marker and
     dashed lines, and no figure relies on color alone.
     """
-    names = list(dict.fromkeys(name for case in cases for name in case.allocators))
-    floors = {name for case in cases for name in case.floors}
+    names = [name for case in cases for name in case.allocators]
+    return looks_of_names(names, {name for case in cases for name in case.floors})
+
+
+def looks_of_names(given: Sequence[str], floors: Collection[str] = ()) -> dict[str, Look]:
+    """One look per name; floors are gray."""
+    names = list(dict.fromkeys(given))
     labels = units.short(names, LABEL_LETTERS)
     by_name: dict[str, Look] = {}
     for name in names:

@@ -31,8 +31,8 @@ from allocbench.base.files import write_text
 from allocbench.reports.advice import findings, held
 from allocbench.reports.advice.check import Answer
 from allocbench.reports.advice.findings import Claim
-from allocbench.reports.charts.looks import Look, looks_of, looks_too
-from allocbench.reports.page import tables
+from allocbench.reports.charts.looks import Look, looks_of, looks_of_names, looks_too
+from allocbench.reports.page import changes, tables
 from allocbench.reports.page.tables import Table
 from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.bundle import Bundle
@@ -119,6 +119,29 @@ def render(
         raise ResultError("no result rows to report")
     all_cases = cases(table)
     looks = looks_of(all_cases)
+    sections = [
+        _section(bundle_given, case, n, reference, answers) for n, case in enumerate(all_cases, 1)
+    ]
+    past = None if history is None else changes.series(history)
+    return page(
+        "report.html.j2",
+        _embedded(bundle_given, sections, past, looks, reference),
+        sections=sections,
+        has_program=any("program" in section.has for section in sections),
+        means=tables.geometric_means(table, reference=reference),
+        heats=tables.heats(all_cases) if len(all_cases) > 1 else [],
+        history=[] if past is None else changes.benchmarks(past),
+        allocators=list(dict.fromkeys(table["allocator"])),
+        workloads=list(dict.fromkeys(table["workload"])),
+        devices=list(dict.fromkeys(table["device"])),
+        definitions=_definitions(table),
+        provenance=_provenance(table, command),
+        absent=_absent(bundle_given.details, all_cases),
+    )
+
+
+def page(template: str, data: str, **values: Any) -> str:
+    """A page of its own from a template: with its styles, its scripts and their packed data."""
     environment = Environment(
         loader=PackageLoader("allocbench.reports.page"),
         autoescape=True,
@@ -127,28 +150,49 @@ def render(
         lstrip_blocks=True,
     )
     environment.filters |= {"device": label, "allocator": spoken}
-    sections = [
-        _section(bundle_given, case, n, reference, answers) for n, case in enumerate(all_cases, 1)
-    ]
-    past = {} if history is None else _benchmarks(history)
     scripts = [_vendored("uPlot.iife.min.js"), "\n".join(_template(name) for name in _SCRIPTS)]
-    return environment.get_template("report.html.j2").render(
-        sections=sections,
-        has_program=any("program" in section.has for section in sections),
-        means=tables.geometric_means(table, reference=reference),
-        heats=tables.heats(all_cases) if len(all_cases) > 1 else [],
-        history=list(past),
-        allocators=list(dict.fromkeys(table["allocator"])),
-        workloads=list(dict.fromkeys(table["workload"])),
-        devices=list(dict.fromkeys(table["device"])),
-        definitions=_definitions(table),
-        provenance=_provenance(table, command),
-        absent=_absent(bundle_given.details, all_cases),
-        data=_embedded(bundle_given, sections, past, looks, reference),
+    return environment.get_template(template).render(
+        data=Markup(data),
         scripts=[Markup(script) for script in scripts],
         policy=" ".join(f"'{_digest(script)}'" for script in scripts),
         styles=Markup(_vendored("uPlot.min.css")),
+        **values,
     )
+
+
+def of_difference(
+    names: tuple[str, str], words: Sequence[str], parts: Sequence[Sequence[str]], details: Details
+) -> str:
+    """The page of a difference: its words, its parts (change, old, new, what), and both curves.
+
+    details: the tables `memory`, `moments` and `free_blocks`, whose allocators are the names.
+    """
+    curves = details["memory"]
+    shown = dict(zip(names, ("#0072b2", "#d55e00"), strict=True))
+    about = {
+        **{name: str(curves[name].iloc[0]) for name in ("workload", "device")},
+        **{"id": "diff", "card": "", "max_load": None, "reference": names[0]},
+        "events": int(curves["event"].max()) + 1,
+        "allocators": [
+            {"name": name, "label": name, "color": color, "dash": [], "first": True, "failures": 0}
+            for name, color in shown.items()
+        ],
+    }
+    data = pack({name: table for name, table in details.items() if len(table)}, cases=[about])
+    return page("diff.html.j2", data, names=names, words=words, parts=parts)
+
+
+def of_history(history: pd.DataFrame, title: str) -> str:
+    """The page of `asv.history`: a chart and the changes of each benchmark; it needs no network.
+
+    Raises ResultError for a history without numbers.
+    """
+    if history.empty:
+        raise ResultError("no numbers in the history")
+    past = changes.series(history)
+    looks = {name: _drawn(look) for name, look in looks_of_names(list(past["series"])).items()}
+    data = pack({"history": changes.embedded(past)}, cases=[], looks=looks)
+    return page("history.html.j2", data, title=title, history=changes.benchmarks(past))
 
 
 def write(
@@ -198,12 +242,6 @@ def _section(
     )
 
 
-def _benchmarks(history: pd.DataFrame) -> dict[str, pd.DataFrame]:
-    """The benchmarks of `asv.history` that have values of allocators, by name."""
-    named = history[history["allocator"] != ""]
-    return {str(name): rows for name, rows in named.groupby("benchmark", sort=False)}
-
-
 def _absent(details: Details, cases: Sequence[Case]) -> list[str]:
     """One sentence for each case with missing charts: which, and why."""
     remarks = []
@@ -224,10 +262,10 @@ def _absent(details: Details, cases: Sequence[Case]) -> list[str]:
 def _embedded(
     given: Bundle,
     sections: Sequence[Section],
-    past: Mapping[str, pd.DataFrame],
+    past: pd.DataFrame | None,
     looks: Mapping[str, Look],
     reference: str | None,
-) -> Markup:
+) -> str:
     """The tables that scripts read: those of the details, the rows, and the history."""
     kept = {name: given.details[name] for name in _TABLES if not given.details[name].empty}
     if "blocks" in kept:
@@ -237,19 +275,18 @@ def _embedded(
     numbers = [column.name for column in COLUMNS if column.unit and given.rows[column.name].any()]
     kept["rows"] = given.rows[["workload", "device", "allocator", "candidate", *numbers]]
     all_looks = dict(looks)
-    if past:
-        kept["history"] = pd.concat(past.values(), ignore_index=True).assign(
-            date=lambda rows: rows["date"].dt.strftime("%Y-%m-%d %H:%M")
-        )
-        all_looks = looks_too([str(name) for name in kept["history"]["allocator"].unique()], looks)
-    packed = pack(
+    if past is not None:
+        kept["history"] = changes.embedded(past)
+        all_looks = looks_too(list(past["series"]), looks)
+    return pack(
         kept,
         cases=[_about(section, looks, reference) for section in sections],
-        looks={
-            name: {"color": look.color, "dash": list(look.dash)} for name, look in all_looks.items()
-        },
+        looks={name: _drawn(look) for name, look in all_looks.items()},
     )
-    return Markup(packed)
+
+
+def _drawn(look: Look) -> dict[str, Any]:
+    return {"color": look.color, "dash": list(look.dash)}
 
 
 def _program(program: pd.DataFrame) -> pd.DataFrame:

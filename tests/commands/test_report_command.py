@@ -21,6 +21,7 @@ from allocbench.reports.page import html as island
 from allocbench.reports.page.tables import to_markdown
 from allocbench.reports.rows import results
 from allocbench.reports.rows.results import frame
+from tests import asv_results
 from tests.commands import QUICK, error, folder, output
 from tests.result_rows import HOSTILE, floor, row, sized
 
@@ -167,3 +168,11 @@ def test_rows_without_a_load_have_a_report(files: None) -> None:
     Path("rows.json").write_text(json.dumps(rows))
     assert output("report rows.json") == ""
     assert "n/a" in Path("report.html").read_text(encoding="utf-8")
+
+
+def test_a_history_alone_is_a_page(folder: Path) -> None:
+    asv_results.write(Path("asv"), "a" * 40)
+    assert output("report --history asv -o history.html") == ""
+    assert asv_results.PEAK in Path("history.html").read_text(encoding="utf-8")
+    assert "name files of results" in error("report")
+    assert "name files of results" in error("report --history asv --markdown -")

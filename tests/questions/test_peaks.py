@@ -3,10 +3,13 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +18,8 @@ from allocbench.errors import UsageError
 from allocbench.programs import program
 from allocbench.questions import peaks
 from allocbench.questions.peaks import Peak
+from allocbench.reports.page import changes
+from allocbench.reports.rows import asv
 from allocbench.testing import limit_peak
 from allocbench.workloads import ALLOC, Provenance
 from tests.commands import folder
@@ -81,7 +86,11 @@ def test_a_block_needs_a_gpu_and_a_limit_is_a_size() -> None:
 def test_the_change_of_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree(".", "base", ignore=shutil.ignore_patterns("cache", "base"))
     Path("helper.py").write_text("SIZE = 9000\n")
-    command = ["--base", "base", "--", sys.executable, "train.py"]
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+    subprocess.run(["git", *who, "commit", "-qm", "all", "--allow-empty"], check=True)
+    history = ["--history", "peaks", "--html", "page.html"]
+    command = ["--base", "base", *history, "--", sys.executable, "train.py"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "_devices", lambda settings: [None])  # the stand-in's GPU
         assert peak_change.main(command) == 0
@@ -89,7 +98,58 @@ def test_the_change_of_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the peak load grows by 3.91 KiB (66.67 %)" in shown
     assert "| live at the peak | 5.86 KiB | 9.77 KiB |" in shown
     assert "- `+3.91 KiB" in shown
+    loads = asv.history("peaks").query("metric == 'peak_load'")
+    assert loads["value"].tolist() == [10000]
+    assert ".track_peak_load</h3>" in Path("page.html").read_text()
     assert peak_change.main(["--base", "nowhere", "--", "nosuch"]) == 2
     assert capsys.readouterr().err.startswith("error: ")
     same = peak_change.markdown("train", BEFORE, BEFORE)
     assert "does not change: 0 B (0.00 %)" in same
+
+
+def committed(n: int, *held: list[Any]) -> None:
+    """Add the peaks of a new commit, a day after the one before."""
+    day = {**os.environ, "GIT_COMMITTER_DATE": f"2026-01-0{n}T00:00:00Z"}
+    who = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
+    command = ["git", *who, "commit", "--quiet", "--allow-empty", "--message", "change"]
+    subprocess.run(command, check=True, env=day)
+    load = sum(size for *_, size in held)
+    commit = peak_change._commit(Path("peaks"))
+    assert commit[1] % 86400 == 0
+    peak_change.store(Path("peaks"), commit, "python a.py", Peak(load, 2 * MIB, "null:l4", [*held]))
+
+
+def test_a_history_has_the_curve_and_the_line_that_grew(folder: Path) -> None:
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    committed(1, ["activations", "a.py:f", MIB])
+    committed(2, ["activations", "a.py:f", MIB], ["activations", "a.py:g", 3 * MIB])
+    committed(3, ["activations", "a.py:f", MIB], ["activations", "a.py:g", 3 * MIB])
+    history = asv.history("peaks")
+    names = [f"python_a_py.track_{metric}" for metric in ("peak_load", "held", "peak_reserved")]
+    assert list(dict.fromkeys(history["benchmark"])) == names
+    assert set(history["machine"]) == {"null-l4"}
+    loads = history[history["benchmark"] == names[0]]["value"].tolist()
+    assert loads == [MIB, 4 * MIB, 4 * MIB]
+    past = changes.series(history)
+    grown = past[past["series"] == "activations by a.py:g"]
+    assert grown["value"].tolist() == [0, 3 * MIB, 3 * MIB]
+    load, held = (one for one in changes.benchmarks(past) if one.name in names[:2])
+    second = grown["commit"].iloc[1][:7]
+    assert [(one.newest, one.latest, one.largest) for one in (*load.changes, *held.changes)] == [
+        ("4.00 MiB", "none", f"+3.00 MiB (+300.0%) in {second}"),
+        ("3.00 MiB", "none", f"+3.00 MiB in {second}"),
+    ]
+    assert held.others == 1
+    committed(4, ["activations", "a.py:f", MIB])
+    (change,) = changes.benchmarks(changes.series(asv.history("peaks")))[0].changes
+    assert (change.latest, change.mark) == ("-3.00 MiB (-75.0%)", "best")
+
+
+def test_a_history_is_of_commits(folder: Path) -> None:
+    subprocess.run(["git", "init", "--quiet"], check=True)
+    Path("a.py").write_text("1")
+    subprocess.run(["git", "add", "a.py"], check=True)
+    committed(1, ["", "", 5])
+    Path("a.py").write_text("2")
+    with pytest.raises(UsageError, match=r"a\.py differs from commit .{7}: commit it first"):
+        peak_change._commit(Path("peaks"))
