@@ -14,20 +14,18 @@ import pytest
 pytest.importorskip("jinja2")
 
 from allocbench.base import units
-from allocbench.questions import diff
 from allocbench.questions.holding import holders
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.page import html
-from allocbench.reports.rows import asv, results
+from allocbench.reports.rows import results
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.details import join, of_run
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from allocbench.workloads.block_origins import origins
 from docs.generate import screenshot
 from docs.generate.browser import chromium, visit
-from tests import asv_results
 from tests.browser import needs_chromium, trouble
 from tests.traces import Event, make
 
@@ -563,49 +561,3 @@ def test_rows_alone_make_a_page_without_an_explorer(
     assert texts(browser, ".explorer, .map, .program, [role=tab]") == []
     assert any("results contain only rows" in text for text in texts(browser, "#absent li"))
     assert trouble(browser) == []
-
-
-@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
-def test_the_page_of_a_difference_shows_both_curves(tmp_path: Path, width: int, dark: bool) -> None:
-    trace = make([(ALLOC, 0, 40 * MIB), (FREE, 0, 0), (ALLOC, 1, 60 * MIB)])
-    names = (ATTACKS[1], ATTACKS[2])
-    old, new = diff.Side(names[0], trace, "bfc"), diff.Side(names[1], trace, "naive")
-    found = diff.diff(old, new, "sim:1GiB")
-    parts = [("+1.00 MiB", "0 B", "1.00 MiB", HOSTILE)]
-    path = tmp_path / "diff.html"
-    path.write_text(html.of_difference(names, [HOSTILE], parts, diff.curves(found)))
-    with chromium(width, dark=dark) as driver:
-        visit(driver, path)
-        wait = "const done = arguments[0]; report.ready.then(() => setTimeout(done, 300))"
-        driver.execute_async_script(f"report.cases.forEach(explore); {wait}")
-        lines = driver.execute_script("return report.cases[0].explorer.charts[0].data")
-        highest = [max(value for value in line if value is not None) for line in lines[1:]]
-        peaks = (found.old_peak.reserved, found.new_peak.reserved)
-        assert tuple(highest) == peaks
-        assert texts(driver, ".chip .name") == list(names)
-        assert texts(driver, ".headline") == [HOSTILE]
-        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
-        assert trouble(driver) == []
-
-
-@pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
-def test_a_history_is_a_page_that_needs_no_network(tmp_path: Path, width: int, dark: bool) -> None:
-    for n in range(3):
-        numbers = asv_results.NUMBERS | {asv_results.PEAK: [4096.0 * 2**n, 8192.0]}
-        asv_results.write(tmp_path / "asv", str(n) * 40, numbers, date=n * 86_400_000)
-    path = tmp_path / "history.html"
-    path.write_text(html.of_history(asv.history(tmp_path / "asv"), HOSTILE))
-    with chromium(width, dark=dark) as driver:
-        visit(driver, path)
-        charts = driver.execute_script("return document.querySelectorAll('.lines canvas').length")
-        assert charts == len(asv_results.NUMBERS)
-        assert HOSTILE in driver.title
-        rows = texts(driver, ".changes tbody tr")
-        assert rows == ["bfc, train16.0 KiB+8.00 KiB (+100.0%)+8.00 KiB (+100.0%) in 2222222"]
-        boxes = driver.execute_script(
-            "return [...document.querySelectorAll('.lines .panel')].map((one) =>"
-            " [one.clientWidth, one.querySelector('canvas').clientWidth])"
-        )
-        assert all(canvas <= panel for panel, canvas in boxes)
-        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
-        assert trouble(driver) == []
