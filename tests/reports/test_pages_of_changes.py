@@ -13,9 +13,9 @@ from allocbench.questions import diff
 from allocbench.reports.page import html
 from allocbench.reports.rows import asv
 from allocbench.workloads import ALLOC, FREE
-from docs.generate.browser import chromium
+from docs.generate.browser import chromium, visit
 from tests import asv_results
-from tests.browser import needs_chromium, trouble, visit
+from tests.browser import needs_chromium, trouble
 from tests.reports.test_browser import ATTACKS, texts
 from tests.result_rows import HOSTILE
 from tests.traces import make
