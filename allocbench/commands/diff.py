@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,6 +29,7 @@ EXAMPLES = (
     "allocbench diff gpt2-train --versions 2.9,2.13",
     "allocbench diff gpt2-train --allocators caching,caching:expandable_segments=true",
     "allocbench diff --vary batch=8,16 -- python train.py --batch {batch}",
+    "allocbench diff --vary torch=2.9.1,2.13.0 -- envs/{torch}/bin/python train.py",
 )
 _SHOWN = 12  # parts
 _COMMON = "caching"
@@ -57,7 +59,7 @@ def run(
         str | None,
         typer.Option(
             metavar="NAME=A,B",
-            help="Replace {NAME} in the command line of a program by A and by B.",
+            help="Replace {NAME} in the command line of a program by A and by B, numbers or words.",
             rich_help_panel=options.OF_PROGRAM,
         ),
     ] = None,
@@ -110,7 +112,9 @@ def _specs(allocators: str, versions: str | None) -> list[str]:
     if versions is not None:
         if allocators != _COMMON:
             raise UsageError("--versions and --allocators: give one of them")
-        specs = [f"{_COMMON}:version={version}" for version in versions.split(",")]
+        # The rules are those of a minor version: 2.9.1 has those of 2.9.
+        minors = (".".join(version.split(".")[:2]) for version in versions.split(","))
+        specs = [f"{_COMMON}:version={minor}" for minor in minors]
     if len(specs) > 2 or (versions is not None and len(specs) < 2):
         option = "--allocators" if versions is None else "--versions"
         raise UsageError(f"{option}: {len(specs)} given; diff compares two")
@@ -162,17 +166,24 @@ def _sides(
 def _varied(old: str, vary: str) -> dict[str, Any]:
     """The traces of a program with two values of an option, by name."""
     from allocbench.programs import program
-    from allocbench.questions.vary import variation
+    from allocbench.questions.vary import Variation
 
-    varied = variation(vary)
+    name, _, listed = vary.partition("=")
+    values = listed.split(",")
     if not program.is_program(old):
         raise UsageError("--vary is for a program: -- python train.py --batch {batch}")
-    if len(varied.values) != 2:
-        raise UsageError(f"--vary {vary}: {len(varied.values)} values; diff compares two")
-    asked = program.of_text(old)
-    varied.check(asked)
+    if not name.isidentifier() or not all(values):
+        raise UsageError(f"--vary {vary}: write batch=8,16 or torch=2.9.1,2.13.0")
+    if len(values) != 2:
+        raise UsageError(f"--vary {vary}: {units.count(len(values), 'value')}; diff compares two")
+    asked, hole = program.of_text(old), f"{{{name}}}"
+    Variation(name, ()).check(asked)
+    commands = {
+        value: tuple(word.replace(hole, value) for word in asked.command) for value in values
+    }
     return {
-        f"{varied.name}={value}": program.load(varied.of(asked, value)) for value in varied.values
+        f"{name}={value}": program.load(replace(asked, command=command))
+        for value, command in commands.items()
     }
 
 

@@ -225,7 +225,7 @@ def test_the_command(folder: Path) -> None:
     table = api.diff(OLD, replace(OLD, size=OLD.size * np.uint64(2)), "naive")
     assert table["change"].iloc[-1] == 94 * MIB
     both = "caching,caching:expandable_segments=true"
-    for line in ("diff gpt2-train --versions 2.9,2.13", f"diff gpt2-train --allocators {both}"):
+    for line in ("diff gpt2-train --versions 2.9.1,2.13.0", f"diff gpt2-train --allocators {both}"):
         rows = json.loads(run(f"{line} --json -").stdout)
         assert {row["cause"] for row in rows[:-1]} == {"allocator"}
         assert sum(row["change"] for row in rows[:-1]) == rows[-1]["change"]
@@ -242,6 +242,8 @@ def test_the_command(folder: Path) -> None:
         ("diff gpt2-train --vary batch=1,2", "--vary is for a program"),
         ("diff gpt2-train gpt2-train --vary batch=1,2", "name no other trace"),
         ("diff --vary batch=1,2,3 -- python train.py {batch}", "3 values; diff compares two"),
+        ("diff --vary batch=1, -- python train.py {batch}", "write batch=8,16"),
+        ("diff --vary a=x,y -- python train.py", "{a}"),
         ("diff gpt2-train nowhere.csv", "neither a file nor a workload"),
     ],
 )
