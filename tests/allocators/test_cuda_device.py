@@ -347,7 +347,7 @@ def test_a_missing_driver_is_reported() -> None:
 @pytest.mark.parametrize(
     ("text", "word"),
     [
-        ("cuda:7", "no CUDA device 7: the driver has 2"),
+        ("cuda:2", "no CUDA device 2: the driver has 2"),
         ("cuda:-1", "ordinal=-1"),
         ("cuda:x", "ordinal=x"),
         ("cuda:0,limit=much", "much"),

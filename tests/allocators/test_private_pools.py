@@ -46,6 +46,15 @@ def replay(
     return list(zip(found["segment"].tolist(), found["offset"].tolist(), strict=True)), made
 
 
+def test_a_free_finds_the_pool_of_its_block(name: str) -> None:
+    """The pool of a free in a trace, and its stream, need not be those of the alloc."""
+    rows = [(ALLOC, 0, MIB, 0, 1), (ALLOC, 1, MIB, 0, 0), (FREE, 0, 0, 0, 0), (FREE, 1, 0, 0, 1)]
+    _, made = replay(rows, name, PrivatePool("0.1"))
+    stats = made.stats()
+    assert stats.frees == stats.allocations >= 1  # buddy's one region may leave nothing outside
+    assert stats.requested == 0
+
+
 def addresses(made: allocators.Allocator, *pools: int) -> list[int]:
     """Of a block of 1 MiB in each pool; the one before is freed first."""
     found = []

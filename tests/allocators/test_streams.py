@@ -35,10 +35,10 @@ def reused(name: str, *rows: tuple[int, int, int, int], capacity: str = "1GiB") 
 
 
 def after_free(
-    on: int, by: int, *between: tuple[int, int, int, int]
+    on: int, by: int, *between: tuple[int, int, int, int], size: int = SIZE
 ) -> list[tuple[int, int, int, int]]:
     """A block of stream 0 is freed on one stream; another one allocates."""
-    return [(ALLOC, 0, SIZE, 0), (FREE, 0, 0, on), *between, (ALLOC, 1, SIZE, by)]
+    return [(ALLOC, 0, size, 0), (FREE, 0, 0, on), *between, (ALLOC, 1, size, by)]
 
 
 @pytest.mark.parametrize("name", [*APART, *SHARED])
@@ -49,8 +49,9 @@ def test_a_block_is_reused_by_its_own_stream_at_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", APART)
 def test_strategies_that_know_streams_keep_them_apart(name: str) -> None:
-    assert not reused(name, *after_free(0, 1))
-    assert not reused(name, *after_free(0, 1, STEP))
+    for size in (1000, SIZE, 30 * SIZE):
+        assert not reused(name, *after_free(0, 1, size=size))
+        assert not reused(name, *after_free(0, 1, STEP, size=size))
 
 
 def test_the_pools_of_cupy_and_rmm_follow_their_own_rules() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -376,3 +377,13 @@ def test_garbage_collection_returns_segments_in_the_order_of_their_sizes() -> No
     device = found.detail["device_calls"]
     freed = device["size"][device["kind"] == CALL_KINDS.index("free")]
     assert freed.tolist() == [10 * MIB, 12 * MIB]
+
+
+@pytest.mark.parametrize("addresses", ["up", "down"])
+def test_among_free_segments_of_one_size_the_oldest_is_used_first(addresses: str) -> None:
+    device = allocators.SimulatedDevice("80GiB", addresses=addresses)
+    allocator = allocators.make("caching", device)
+    first = [allocator.allocate(12 * MIB) for _ in range(300)]
+    for address in random.Random(1).sample(first, len(first)):
+        allocator.deallocate(address)
+    assert [allocator.allocate(12 * MIB) for _ in first] == first

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.workloads import ALLOC, PrivatePool, Trace
+from allocbench.workloads import ALLOC, FREE, PrivatePool, Trace
 from tests.traces import make
 
+MIB = 1 << 20
 DATA = Path(__file__).parents[2] / "data" / "caching" / "private_pools.json.gz"
 CASES: list[dict[str, Any]] = json.loads(gzip.decompress(DATA.read_bytes()))
 
@@ -66,3 +67,15 @@ def test_the_cases_have_every_kind_of_event_and_choice() -> None:
         assert any(pool[1] for case in mine for pool in case["pools"])
         assert version == "2.9.1" or any(pool[2] for case in mine for pool in case["pools"])
         assert any(case["retries"] for case in mine)
+
+
+def test_garbage_collection_leaves_private_pools_alone() -> None:
+    """A threshold of 45 MiB: 70 MiB are reserved when the third block is requested."""
+    spec = "caching:conf=garbage_collection_threshold:0.3,per_process_memory_fraction:0.75"
+    events = [(ALLOC, 0, 30 * MIB), (FREE, 0, 0), (ALLOC, 1, 40 * MIB), (ALLOC, 2, 50 * MIB)]
+    for pool, reserved in ((0, 90), (1, 120)):
+        pools = np.array([pool, pool, 0, 0], np.uint16)
+        trace = make(events, pool=pools, pools=(PrivatePool("0.1"),))
+        made = allocators.make(spec, allocators.SimulatedDevice(200 * MIB))
+        allocators.replay(trace, made, keep=True)
+        assert made.stats().reserved == reserved * MIB
