@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.planted.bugs import BUGS, Bug
+from tests.planted.drawn import DRAWN
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/trust.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name)
+@pytest.mark.parametrize("bug", [*BUGS, *DRAWN], ids=lambda bug: bug.name)
 def test_a_bug_has_its_place_and_its_test(bug: Bug) -> None:
     text = (ROOT / bug.file).read_text(encoding="utf-8")
     assert text.count(bug.old) == 1, f"{bug.file} has changed: the place of the bug, too"

@@ -96,6 +96,16 @@ def test_two_allocators_share_capacity_but_not_segments() -> None:
     assert right.allocate(MIB) < theirs < mine
 
 
+def test_a_call_is_measured_as_often_as_it_is_asked_for() -> None:
+    device = allocators.SimulatedDevice("1GiB")
+    costs = _core.measure_calls(device, MIB, 5)
+    assert {call: len(seconds) for call, seconds in costs.items() if seconds} == {
+        "malloc": 5,
+        "free": 5,
+    }
+    assert device.stats().malloc_calls == device.stats().free_calls >= 5
+
+
 def test_an_allocator_keeps_its_device_alive() -> None:
     allocator = naive(MIB)
     gc.collect()

@@ -239,6 +239,9 @@ READY, NOT_READY = 0, 600
 
 
 @pytest.mark.parametrize(
+    "launch", ["cudaGraphLaunch(None, ", "cuLaunchKernel(None, 1, 1, 1, 1, 1, 1, 0, "]
+)
+@pytest.mark.parametrize(
     "wait",
     [
         'call("cuEventSynchronize", events[0])',
@@ -248,10 +251,10 @@ READY, NOT_READY = 0, 600
         "gpu.null_cudaStreamSynchronize(side)",
     ],
 )
-def test_late_events_are_ready_after_any_wait(wait: str) -> None:
+def test_late_events_are_ready_after_any_wait(wait: str, launch: str) -> None:
     found = seen(
         BEFORE
-        + LATE
+        + LATE.replace("cudaGraphLaunch(None, ", launch)
         + f"""
 {wait}
 seen["waited"] = states(), states()

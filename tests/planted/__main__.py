@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tests import clean_environment, source_copy
 from tests.planted.bugs import BUGS, Bug
+from tests.planted.drawn import DRAWN
 
 FOLDER = source_copy.ROOT / "build/planted"
 MODULES = {"_core": "allocators", "_native": "workloads"}
@@ -113,7 +114,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.planted", description=__doc__)
     parser.add_argument("--only", action="append", metavar="WORDS", help="bugs of such names")
     only = parser.parse_args().only or [""]
-    bugs = [bug for bug in BUGS if any(words in bug.name for words in only)]
+    bugs = [bug for bug in (*BUGS, *DRAWN) if any(words in bug.name for words in only)]
     if not bugs:
         parser.error(f"no bug has {only} in its name")
     copy = _copied()

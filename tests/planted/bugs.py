@@ -11,7 +11,8 @@ class Bug:
     """An edit of one file, and the tests that must fail because of it.
 
     `old` occurs exactly once in the file. `reason` is a regular expression for what a failing test
-    says. `sanitize` is what -fsanitize takes, for a bug that only a sanitizer finds reliably.
+    says, or that one failed. `sanitize` is what -fsanitize takes, for a bug that only a sanitizer
+    finds reliably.
     """
 
     name: str
@@ -19,7 +20,7 @@ class Bug:
     old: str
     new: str
     tests: tuple[str, ...]
-    reason: str
+    reason: str = "^FAILED"
     sanitize: str = ""
 
 

@@ -254,6 +254,21 @@ def test_the_edits_that_ask_least_are_chosen(mib: int, chosen: str | None) -> No
     assert (enough and enough.name) == chosen
 
 
+def test_edits_are_ordered_by_what_they_ask() -> None:
+    """An argument, then some lines, then another way to train, then more GPUs."""
+    efforts = {edit.name: edit.effort for edit in edits(TrainingBlocks(training()), ranks=8)}
+    ordered = (
+        "fused optimizer",
+        "chunked loss",
+        "update in the backward pass",
+        "ZeRO-1 on 8 GPUs",
+    )
+    asked = [efforts[name] for name in ordered]
+    assert asked == sorted(set(asked))
+    assert efforts["optimizer state in host memory"] == efforts["update in the backward pass"]
+    assert efforts["batch in 2 parts"] == efforts["checkpoint each of layers.*"] == asked[1]
+
+
 def test_a_run_takes_the_place_of_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:
     answer = whatif(training(), "naive", "sim:8GiB")
     first, second, *_ = answer.single
