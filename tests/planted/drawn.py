@@ -8,11 +8,35 @@ from tests.planted.bugs import Bug
 
 DRAWN = (
     Bug(
+        "costs of device calls are measured once",
+        "allocators/native/device_bindings.cpp",
+        "costs = measure_calls(device, size, repeats);",
+        "costs = measure_calls(device, size, std::min<std::size_t>(repeats, 1));",
+        ("tests/allocators/test_devices.py::test_a_call_is_measured_as_often_as_it_is_asked_for",),
+    ),
+    Bug(
+        "a CUDA device past the last one exists",
+        "allocators/native/devices/cuda.cpp",
+        "ordinal >= driver.devices)",
+        "ordinal > driver.devices)",
+        ("tests/allocators/test_cuda_device.py::test_an_invalid_spec_is_an_error_in_one_line",),
+    ),
+    Bug(
         "the number of a stream may be one past the known ones",
         "allocators/native/devices/cuda.cpp",
         "while (streams_.size() <= number) {",
         "while (streams_.size() < number) {",
         ("tests/allocators/test_cuda_device.py::test_one_failed_call_loses_nothing",),
+    ),
+    Bug(
+        "a page of free blocks of two ranks counts as uniform",
+        "allocators/native/parts/block_tree.hpp",
+        "if (other.size != first.size || other.rank != first.rank) return;",
+        "if (other.size != first.size) return;",
+        (
+            "tests/allocators/strategies/test_caching.py::test_among_free_segments_of_one_size_the_oldest_is_used_first",
+        ),
+        "Fatal Python error",
     ),
     Bug(
         "the arena planner preserves the other tensors",
@@ -33,6 +57,22 @@ DRAWN = (
         ),
     ),
     Bug(
+        "a block is freed in the pool of the free",
+        "allocators/native/replay_pass.hpp",
+        "in_pool(stream, pool_[part_.block[event]]);",
+        "in_pool(stream, part_.pool[event]);",
+        ("tests/allocators/test_private_pools.py::test_a_free_finds_the_pool_of_its_block",),
+    ),
+    Bug(
+        "garbage collection also takes blocks of private pools",
+        "allocators/native/strategies/caching.cpp",
+        "    if (pool_of(stream) != 0) continue;\n    FreeIndex const& free = pools.large.free;",
+        "    FreeIndex const& free = pools.large.free;",
+        (
+            "tests/allocators/strategies/test_caching_pools.py::test_garbage_collection_leaves_private_pools_alone",
+        ),
+    ),
+    Bug(
         "a step does not end the work of streams",
         "allocators/native/strategies/expandable.hpp",
         "void do_step() override { streams_done(); }",
@@ -40,6 +80,13 @@ DRAWN = (
         (
             "tests/allocators/strategies/test_expandable.py::test_a_block_freed_on_another_stream_waits_for_a_step",
         ),
+    ),
+    Bug(
+        "small blocks of all streams share a range",
+        "allocators/native/strategies/planned.cpp",
+        "  if (without_pool(stream) != small_stream_) return {};\n",
+        "",
+        ("tests/allocators/test_streams.py::test_strategies_that_know_streams_keep_them_apart",),
     ),
     Bug(
         "among cards of one size, the slowest answers to their name",
@@ -94,7 +141,7 @@ DRAWN = (
         "allocbench/questions/edits.py",
         '"gradients",\n        3,',
         '"gradients",\n        0,',
-        ("tests/questions/test_whatif.py::test_the_edits_that_ask_least_are_chosen",),
+        ("tests/questions/test_whatif.py::test_edits_are_ordered_by_what_they_ask",),
     ),
     Bug(
         "a gap in the capacities is told with its lowest end",
@@ -162,6 +209,13 @@ DRAWN = (
         ("tests/null_gpu/test_core.py::test_visible_devices_are_those_that_are_named",),
     ),
     Bug(
+        "a kernel of the driver takes no time",
+        "null_gpu/native/kernels.cpp",
+        "int launched_by_driver(Handle stream) {\n  launched(stream);\n",
+        "int launched_by_driver(Handle stream) {\n  if (stream == nullptr) launched(stream);\n",
+        ("tests/null_gpu/test_driver.py::test_late_events_are_ready_after_any_wait",),
+    ),
+    Bug(
         "the longest transform in shared memory needs a workspace",
         "null_gpu/native/libraries/linear_algebra.cpp",
         "size > kInSharedMemory",
@@ -169,6 +223,20 @@ DRAWN = (
         (
             "tests/null_gpu/test_workspaces.py::test_a_fourier_transform_asks_for_what_was_measured_on_an_h100",
         ),
+    ),
+    Bug(
+        "a free of an unknown address succeeds",
+        "null_gpu/native/memory.cpp",
+        "return held ? kSuccess : kInvalidValue;",
+        "return held || address != 0 ? kSuccess : kInvalidValue;",
+        ("tests/null_gpu/test_core.py::test_freed_memory_is_there_again_and_addresses_are_reused",),
+    ),
+    Bug(
+        "a part of known bytes begins where the range begins",
+        "null_gpu/native/values.cpp",
+        "range.bytes.substr(offset, size)",
+        "range.bytes.substr(offset / 2, size)",
+        ("tests/null_gpu/test_values.py::test_values_are_known_until_a_kernel_runs",),
     ),
     Bug(
         "the room of an answer is a share of the card",

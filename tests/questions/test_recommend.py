@@ -193,6 +193,7 @@ def test_confidence_names_its_grounds() -> None:
         (51, 3, {}, "high", "96.1% more"),
         (50, 3, {"coverage": "the end is missing"}, "medium", "The end is missing."),
         (50, 0, {"steps": 3, "kinds": 1}, "high", "request the same sizes, so"),
+        (50, 0, {"steps": 12, "kinds": 1}, "high", "The steps request the same sizes, so"),
         (50, 0, {"steps": 3, "kinds": 2}, "medium", "their load exceeds the device"),
         (50, 0, {"steps": 3, "kinds": 2, "wanted": 0}, "medium", "steps were not tried."),
         (50, 0, {"steps": 2, "kinds": 1}, "medium", "2 steps, so"),
