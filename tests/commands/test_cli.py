@@ -35,6 +35,7 @@ from allocbench.workloads import (
 )
 from allocbench.workloads.formats import FORMATS
 from allocbench.workloads.vocabulary import POOL_RELEASE
+from tests import asv_results
 from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.tflite_models import tflite_file
 from tests.traces import Event, assert_same, make
@@ -118,6 +119,7 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> Path:
         output(f"compare monday.csv {QUICK} --allocators bfc --results monday.zip")
         output(f"compare tuesday.csv {QUICK} --allocators bfc --json tuesday.json")
         output(f"sweep trace.csv {QUICK} --allocators bfc,naive -o sweep.jsonl")
+    asv_results.write(made / ".asv" / "results", "a" * 40)
     return made
 
 
