@@ -41,14 +41,6 @@ def seconds_range(low: float, high: float) -> str:
     return f"{'-'.join(dict.fromkeys(ends))} {unit}"
 
 
-def amount(number: float) -> str:
-    """A count with at most three digits: 512, 16.4k, 2.1M."""
-    for divisor, unit in ((1e6, "M"), (1e3, "k")):
-        if number >= divisor:
-            return f"{number / divisor:.3g}{unit}"
-    return f"{number:g}"
-
-
 def count(number: int, noun: str) -> str:
     """A count with its noun: 1 alloc, 2,000 allocs."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

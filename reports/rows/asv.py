@@ -94,7 +94,7 @@ class AsvResult:
     benchmark has neither. device_kind: the parameter `device`, or that of the suite. parameters:
     all but those and the workload, as `name=value`. `state` is stale if another version of the
     benchmark measured the cell. value: NaN unless it is a number; the median where there are
-    samples, with their quartiles and asv's 99 % confidence interval as well.
+    samples, with asv's 99 % confidence interval as `low` and `high`.
     """
 
     commit: str
@@ -110,8 +110,6 @@ class AsvResult:
     parameters: str
     state: State
     value: float
-    quartile_25: float
-    quartile_75: float
     low: float
     high: float
 
@@ -192,8 +190,6 @@ def _cells(stored: Mapping[str, Any], described: Mapping[str, Any]) -> Iterator[
                 parameters=" ".join(f"{key}={text}" for key, text in names.items()),
                 state=STALE if stale else _state(value),
                 value=math.nan if value is None else float(value),
-                quartile_25=_number(_at(columns.get("stats_q_25"), n)),
-                quartile_75=_number(_at(columns.get("stats_q_75"), n)),
                 low=_number(_at(columns.get("stats_ci_99_a"), n)),
                 high=_number(_at(columns.get("stats_ci_99_b"), n)),
             )

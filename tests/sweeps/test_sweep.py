@@ -237,11 +237,11 @@ def test_a_cluster_that_ends_is_an_error_of_one_line_and_the_next_sweep_continue
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(logging.getLogger("distributed.client"), "handlers", [caplog.handler])
-    monkeypatch.setattr("allocbench.sweeps.cluster._CONNECT_SECONDS", 2)
+    monkeypatch.setattr("allocbench.sweeps.sweep._CONNECT_SECONDS", 2)
     with dask_cluster() as (address, processes):
         sweep(traces(1), ["naive"], ["sim:2GiB"], "s.jsonl", FAST, scheduler=address)
         for name in ("_CHECK_SECONDS", "_NO_WORKER_SECONDS"):
-            monkeypatch.setattr(f"allocbench.sweeps.cluster.{name}", 0.1)
+            monkeypatch.setattr(f"allocbench.sweeps.sweep.{name}", 0.1)
         given: Any = {"runner": endless, "done": lambda key: processes[ends].send_signal(end)}
         with pytest.raises(UsageError) as raised:
             sweep(
@@ -345,7 +345,7 @@ def test_errors_are_one_line() -> None:
 
 
 def test_a_missing_scheduler_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allocbench.sweeps.cluster._CONNECT_SECONDS", 0.5)
+    monkeypatch.setattr("allocbench.sweeps.sweep._CONNECT_SECONDS", 0.5)
     with pytest.raises(UsageError, match="no scheduler responds"):
         sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", scheduler="tcp://127.0.0.1:9")
 

@@ -20,6 +20,7 @@ class Trade {
     const others = every.filter((one) => !this.shown.includes(one));
     const left = others.map((one) => `${one.label} (${one.failed ? "failed requests" : units.bytes(one.bytes)})`);
     root.querySelector("p.quiet").textContent = left.length ? `Outside of the scale: ${left.join(", ")}.` : "";
+    if (!this.shown.length) this.canvas.style.display = "none";
     addEventListener("resize", () => this.draw());
     addEventListener("look", () => this.draw());
     this.draw();
