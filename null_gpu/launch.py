@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from allocbench.allocators import SpecError
+from allocbench.base import units
 from allocbench.base.children import hook_variables
 from allocbench.base.files import cache
 from allocbench.base.spec import parse_option
@@ -63,6 +64,8 @@ class Summary:
     value chosen by the user. unused: the names of such values that no process read. unknown:
     requests of NVIDIA's libraries for a workspace that got 0 bytes, by rule of `workspaces.json`.
     shared: whether PyTorch's allocator waited for another stream before it reused a block.
+    outside: bytes that libraries held on a GPU outside of PyTorch, by library, when they were most;
+    of the process that held most.
     unrelated: whether each process that read values ended with an exception that does not depend on
     them, such as a missing file.
     """
@@ -75,6 +78,7 @@ class Summary:
     shared: bool = False
     unrelated: bool = False
     unused: Sequence[str] = ()
+    outside: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass
@@ -82,13 +86,14 @@ class Session:
     """One program on null GPUs or, without a machine, on this machine's GPUs.
 
     notes: lines for the user; reads: the one on reads of computed values if these can be why the
-    program failed, or ""; shared: see `Summary`. They are available after the session.
+    program failed, or ""; shared, outside: see `Summary`. They are available after the session.
     """
 
     machine: Machine | None
     notes: list[str] = field(default_factory=list)
     reads: str = ""
     shared: bool = False
+    outside: Mapping[str, int] = field(default_factory=dict)
 
 
 @contextmanager
@@ -112,7 +117,8 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
         if (refused := Path(folder) / "refused").exists():
             raise NullGpuError(refused.read_text(encoding="utf-8"))
         found = summary(folder)
-        session_made.notes, session_made.shared = notes(found), found.shared
+        session_made.notes = notes(found)
+        session_made.shared, session_made.outside = found.shared, found.outside
         session_made.reads = "" if found.unrelated else next(iter(_notes_on_reads(found)), "")
 
 
@@ -184,7 +190,12 @@ def summary(folder: str | Path) -> Summary:
         shared=any(report["shared"] for report in reports),
         unrelated=all(report["unrelated"] or not report["reads"] for report in reports),
         unused=sorted(set.intersection(*unused)) if unused else [],
+        outside=max((report["outside"] for report in reports), key=_total, default={}),
     )
+
+
+def _total(sizes: Mapping[str, int]) -> int:
+    return sum(sizes.values())
 
 
 def notes(summary: Summary) -> list[str]:
@@ -193,6 +204,10 @@ def notes(summary: Summary) -> list[str]:
         *_notes_on_reads(summary),
         *(f"--value {name} has no effect: {_NOWHERE}" for name in summary.unused),
         *_notes_on_workspaces(summary.unknown),
+        *(
+            f"{library} held {units.size(size)} of the GPU's memory outside of PyTorch"
+            for library, size in summary.outside.items()
+        ),
     ]
 
 

@@ -89,10 +89,10 @@ def run(
     from allocbench.inputs.question import allocator_specs, check_specs, read
     from allocbench.questions import check, fit
     from allocbench.questions.hazards import growing, modelled
-    from allocbench.questions.occupancy import Outside, ranks_of
+    from allocbench.questions.occupancy import Outside, beside, ranks_of
     from allocbench.questions.switching import with_conf
     from allocbench.questions.tune import EXPANDABLE
-    from allocbench.replays.runner import Runner
+    from allocbench.replays.runner import Runner, outside_of
 
     specs = allocator_specs(allocators, device)
     if allocators == ALL:
@@ -109,7 +109,7 @@ def run(
     question = read([workload], specs, device, model=model, outputs=[json])
     tell_notes(question.notes)
     (name, trace), device = question.only, question.device
-    outside = Outside(context, other, ranks_of(trace), nccl)
+    outside = Outside(context, other, ranks_of(trace), nccl, outside_of(trace))
     run = Runner(trace, device, name)
     with progress_bar(1 + len(specs)) as begin:
         begin("best plan")
@@ -130,7 +130,7 @@ def run(
                 console().print(_card_table(rows[(first or specs)[0]], outside))
             console().print(Text(note(traced_on=trace.provenance.device), "dim"))
     if exit_code:
-        raise typer.Exit(check.exit_code(run, (first or specs)[0]))
+        raise typer.Exit(check.exit_code(run.on(beside(run.device, trace)), (first or specs)[0]))
 
 
 def _print(name: str, rows: pd.DataFrame, known: Bounds, first: Sequence[str]) -> None:
@@ -183,6 +183,7 @@ def _filling(filled: Occupancy, outside: Outside) -> list[tuple[int, str]]:
             parts["context"],
             f"context and libraries ({'model' if outside.context is None else 'as given'})",
         ),
+        *((size, f"{library}, outside of PyTorch") for library, size in outside.libraries.items()),
         (parts["nccl"], f"NCCL's buffers ({ranks})"),
         (parts["other"], f"other processes ({'as given' if outside.other else 'assumed'})"),
         (filled.in_use, f"in all: nvidia-smi shows {filled.in_use >> 20:,} MiB"),

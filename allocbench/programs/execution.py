@@ -113,7 +113,12 @@ def run(
         sink.seek(0)
         printed = sink.read().decode(errors="replace").strip().splitlines()
     ran = Execution(
-        _named(recorded, name), device, limit, tuple(session.notes), session.reads, session.shared
+        _named(recorded, name, session.outside),
+        device,
+        limit,
+        tuple(session.notes),
+        session.reads,
+        session.shared,
     )
     _check(ran, command, (printed or ["it printed nothing"])[-1] if quiet else _ABOVE)
     return ran
@@ -124,10 +129,13 @@ def _went_on(trace: Trace) -> bool:
     return after is None or bool(after["steps"] if trace.steps else after["allocs"])
 
 
-def _named(recorded: Recorded, name: str) -> Recorded:
+def _named(recorded: Recorded, name: str, outside: Mapping[str, int]) -> Recorded:
+    """With the names of the traces, and what libraries held outside of PyTorch."""
+
     def named(process: str, trace: Trace) -> Trace:
         whole = "-".join(filter(None, (name, process)))
-        return replace(trace, provenance=replace(trace.provenance, name=whole))
+        extra = {**trace.provenance.extra} | ({"outside": dict(outside)} if outside else {})
+        return replace(trace, provenance=replace(trace.provenance, name=whole, extra=extra))
 
     traces = {process: named(process, trace) for process, trace in recorded.traces.items()}
     return replace(recorded, traces=traces)

@@ -22,6 +22,7 @@ from allocbench.questions.failure import Failure, first_failure
 from allocbench.questions.growth import RepeatedGrowth, growing_reserve, leak_of
 from allocbench.questions.hazards import breaks, caveats, reserve_in_words
 from allocbench.questions.holding import by_kind, holders
+from allocbench.questions.occupancy import beside
 from allocbench.questions.switching import conf, how, with_conf
 from allocbench.questions.tune import EXPANDABLE
 from allocbench.questions.vary import Probe, Variation
@@ -62,13 +63,14 @@ def check(
     if not trace.coverage.events:
         return _without_events(trace, device, name)
     begin("smallest card")
-    run = Runner(trace, device or "sim:1TiB", name)
+    where = where or (label(device) if device else "")
+    run = Runner(trace, beside(device or "sim:1TiB", trace), name)
     if device is None:
         card = run.card(allocator)
         if card is None:
             return _no_card(run, allocator)
-        run = run.on(find(card)[0].device)
-    where = where or label(run.device)
+        where = where or label(find(card)[0].device)
+        run = run.on(beside(find(card)[0].device, trace))
     return _Case(run, allocator, where, begin, smallest=device is None).answer()
 
 

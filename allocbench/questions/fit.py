@@ -31,11 +31,12 @@ COLUMNS = (
     "cards",
     "reserved",
     "context",
+    "libraries",
     "nccl",
     "other",
     "coverage",
 )
-_FILLING = ("reserved", "context", "nccl", "other")
+_FILLING = ("reserved", "context", "libraries", "nccl", "other")
 _BYTES = ("min_capacity", "max_load", "plan_height", "fails_above", *_FILLING)
 _ALIGNMENT = 256  # bytes: that of every allocator
 
@@ -93,8 +94,8 @@ def fit(
         null if every larger one that was tried was enough.
     card, cards: the smallest of the common cards on which the trace completes, and all of them;
         each was tried.
-    reserved, context, nccl, other: bytes that fill the smallest card, see `occupancy.Occupancy`;
-        null without a card.
+    reserved, context, libraries, nccl, other: bytes that fill the smallest card, see
+        `occupancy.Occupancy`; null without a card.
     coverage: what the trace lacks of its program, so that it may need more; null if nothing.
 
     device: its options apply, except for its capacity. outside: what is in use on a card outside of

@@ -26,6 +26,8 @@ from allocbench.workloads.trace import spans
 
 _STEPS = 3
 """A group grows if it left blocks in each of this many steps before the last."""
+_LEAST = 512
+"""Bytes that a step must leave at least: a million steps with less do not fill 512 MB."""
 _LEVELS = ("reserved", "requested")
 _LATEST = 100_000  # events in which a repetition is looked for
 
@@ -131,7 +133,7 @@ def growing_reserve(trace: Trace, allocator: str, device: str) -> Reserve | None
 def _growths(
     trace: Trace, begins: Ints, end: int, allocs: Ints, ends: Ints
 ) -> tuple[list[Growth], int] | None:
-    """The groups that grow and the rate, given the events at which steps begin."""
+    """The groups that grow and the rate, given the events at which steps begin; or None."""
     alive = np.flatnonzero((allocs < end) & (ends == len(trace)))
     when = np.searchsorted(begins, allocs[alive], side="right")
     last = len(begins)
@@ -154,7 +156,7 @@ def _growths(
     rate = min(
         sum(key[1] * count[step] for key, count in groups.items() if key in kept) for step in wanted
     )
-    return found, rate
+    return (found, rate) if rate >= _LEAST else None
 
 
 def _repetitions(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Ints:

@@ -1,18 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What fills a card: what an allocator reserves, and what is outside of it.
 
-Outside are the CUDA context with the libraries and their loaded kernels, NCCL's buffers, and other
-processes. The handles of cuBLAS and cuDNN are in the estimate of the context, and their workspaces
-in what PyTorch reserves. The numbers and their sources are in `allocbench/base/cards.json`.
+Outside are the CUDA context with the libraries and their loaded kernels, what libraries allocate
+without PyTorch, NCCL's buffers, and other processes. The handles of cuBLAS and cuDNN are in the
+estimate of the context, and their workspaces in what PyTorch reserves. The numbers and their
+sources are in `allocbench/base/cards.json`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from allocbench.allocators.devices import parse_bytes
 from allocbench.base.cards import Card
-from allocbench.replays.runner import Runner
+from allocbench.base.spec import Spec, name_of, parse
+from allocbench.replays.runner import Runner, outside_of
 from allocbench.workloads import Trace
 
 
@@ -21,18 +24,21 @@ class Outside:
     """What is in use outside of the allocator. Bytes.
 
     context: None: the estimate for the card. other: of other processes. ranks: of the program; with
-    more than one, NCCL has buffers. nccl: None: the estimate.
+    more than one, NCCL has buffers. nccl: None: the estimate. libraries: what the recorded program
+    held without PyTorch, by library.
     """
 
     context: int | None = None
     other: int = 0
     ranks: int = 1
     nccl: int | None = None
+    libraries: Mapping[str, int] = field(default_factory=dict)
 
     def parts(self, card: Card) -> Mapping[str, int]:
-        """Bytes by what they are for: context, nccl, other."""
+        """Bytes by what they are for: context, libraries, nccl, other."""
         return {
             "context": card.context if self.context is None else self.context,
+            "libraries": sum(self.libraries.values()),
             "nccl": card.nccl(self.ranks) if self.nccl is None else self.nccl,
             "other": self.other,
         }
@@ -70,6 +76,17 @@ def occupancy(run: Runner, spec: str, card: Card, outside: Outside) -> Occupancy
     fits = free > 0 and run.completes(spec, free)
     reserved = run.on(f"sim:{free}").counted(spec)["peak_reserved"] if fits else needed
     return Occupancy(card, max(int(reserved or 0), run.held), needed, outside.parts(card), fits)
+
+
+def beside(device: str, trace: Trace) -> str:
+    """A simulated device on which libraries hold what they held beside the trace; else the same."""
+    held = sum(outside_of(trace).values())
+    if not held or name_of(device) != "sim":
+        return device
+    spec = parse(device, first="capacity")
+    context = parse_bytes(spec.options.get("context", 0)) + held
+    kept = min(context, parse_bytes(spec.options["capacity"]) - 1)
+    return str(Spec(spec.name, {**spec.options, "context": str(kept)}))
 
 
 def ranks_of(trace: Trace) -> int:

@@ -45,9 +45,10 @@ class LargeRunner:
     """One trace, which may be read part by part, on one device. Results are cached by spec.
 
     capacity: bytes of the device that a program can use. held: bytes reserved when the trace was
-    recorded, before its first event; no smaller capacity counts as enough. changes: what the
-    program calls on the way; they hold for counts and capacities, not for times. proceed: called
-    before each trial of a capacity; what it raises ends the search.
+    recorded, before its first event; no smaller capacity counts as enough. outside: bytes that
+    libraries held without PyTorch; a card has that much less. changes: what the program calls on
+    the way; they hold for counts and capacities, not for times. proceed: called before each trial
+    of a capacity; what it raises ends the search.
     Every method raises SpecError for a spec that cannot be made on the device.
     """
 
@@ -67,6 +68,7 @@ class LargeRunner:
         opened = allocators.make_device(device)
         self.capacity, self.simulated = opened.capacity, opened.simulated
         self.held = trace.coverage.held
+        self.outside = sum(outside_of(trace).values())
         self.counted = cache(self._counted)
         """The counts of a replay on the device; see `counted`."""
         self.completes = cache(self._completes)
@@ -88,12 +90,10 @@ class LargeRunner:
         """Bytes of the smallest device that is enough, or None."""
         return self.boundary(spec).capacity
 
-    def cards(
-        self, spec: str, free: Callable[[Card], int] = lambda card: card.free
-    ) -> tuple[str, ...]:
+    def cards(self, spec: str, free: Callable[[Card], int] | None = None) -> tuple[str, ...]:
         """The names of the common cards on which every request succeeds, smallest first.
 
-        free: bytes of a card that the allocator can have.
+        free: bytes of a card that the allocator can have; None: what context and libraries leave.
         """
         return tuple(self._enough(spec, free))
 
@@ -110,13 +110,11 @@ class LargeRunner:
             "context": context(card),
         }
 
-    def _enough(
-        self, spec: str, free: Callable[[Card], int] = lambda card: card.free
-    ) -> Iterator[str]:
+    def _enough(self, spec: str, free: Callable[[Card], int] | None = None) -> Iterator[str]:
         """The common cards that are enough. A GPU can check only cards that are not larger."""
         least = self.min_capacity(spec)
         for card in cards():
-            room = free(card)
+            room = free(card) if free else card.free - self.outside
             fits_here = self.simulated or room <= self.capacity
             if not fits_here or least is None or room <= least - STEP:
                 continue
@@ -154,7 +152,7 @@ class LargeRunner:
             partial(self._completes_on, spec),
             **self._bounds(spec),
             above=above,
-            also=(self.capacity, *(card.free for card in cards())),
+            also=(self.capacity, *(card.free - self.outside for card in cards())),
         )
 
     def _rough_capacity(self, spec: str) -> int | None:
@@ -184,6 +182,12 @@ class Runner(LargeRunner):
         if load <= self.capacity or self.completes(spec):
             return super()._bounds(spec)
         return {"max_load": load, "peak_reserved": load}  # without a replay that fails many times
+
+
+def outside_of(trace: AnyTrace) -> dict[str, int]:
+    """Bytes that libraries held on the GPU outside of PyTorch when it was recorded, by library."""
+    found = trace.provenance.extra.get("outside", {})
+    return dict(found) if isinstance(found, dict) else {}
 
 
 def fresh(allocator: str, device: str, trace: AnyTrace | None = None) -> Allocator:

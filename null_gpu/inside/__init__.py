@@ -13,6 +13,7 @@ import ctypes
 import hashlib
 import json
 import os
+import re
 import shutil
 import signal
 import stat
@@ -37,6 +38,10 @@ _REFUSED = "{} calls NVIDIA's libraries itself, which the null GPU does not have
 _CALLERS = ("cudf", "cuml", "cupy", "numba.cuda", "pycuda", "rmm", "tensorrt")
 _UNRELATED = (OSError, ImportError, NameError, SyntaxError)
 """Exceptions that do not depend on values that a program computed."""
+_OF_LIBRARIES = re.compile(
+    r"(CUDA|CUBLAS|cuDNN|cuFFT|cusolver|cuSPARSE|NCCL|Triton)\b.{,8}?error", re.I
+)
+"""Messages of exceptions that report an error of the driver or of NVIDIA's libraries."""
 REFUSED = {name: _REFUSED.format(name) for name in _CALLERS}
 """Packages that contain NVIDIA's libraries, or call them without PyTorch."""
 
@@ -158,8 +163,12 @@ class Process:
         report = {"reads": reads.sites, "shapes": reads.shapes, "chosen": reads.chosen}
         report |= {"unused": reads.unused}
         report |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
+        self._core.null_outside.restype = ctypes.c_char_p
+        held = self._core.null_outside().decode().splitlines()
+        of_libraries = (line.partition(" ") for line in held)
+        report |= {"outside": {library: int(size) for size, _, library in of_libraries}}
         report |= {"shared": bool(self._core.null_shared_blocks())}
-        report |= {"unrelated": isinstance(getattr(sys, "last_value", None), _UNRELATED)}
+        report |= {"unrelated": _is_unrelated(getattr(sys, "last_value", None))}
         path = Path(self._told["folder"]) / f"{self._pid}-{time.time_ns()}.null.json"
         partial = path.with_suffix(".partial")
         try:
@@ -181,6 +190,13 @@ def before_torch(package: Path) -> None:
 def after_torch(torch: ModuleType) -> None:
     """Start counting, and set the limits."""
     _process.watch(torch)
+
+
+def _is_unrelated(error: BaseException | None) -> bool:
+    """Whether an exception does not depend on values that the program computed."""
+    if isinstance(error, AttributeError):  # None can be the result of a choice by a value
+        return getattr(error, "obj", None) is not None
+    return isinstance(error, _UNRELATED) or _OF_LIBRARIES.match(str(error)) is not None
 
 
 def _is_safe(folder: Path) -> bool:

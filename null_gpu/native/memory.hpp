@@ -196,4 +196,12 @@ class VirtualMemory {
 
 VirtualMemory& virtual_memory();  // of this process
 
+// The file name of the library that has code at an address, or "". dladdr() can take milliseconds,
+// so its answers are kept.
+std::string const& library_at(void const* code);
+// The caller's library has allocated memory of a device. It counts as held outside of PyTorch
+// unless PyTorch's allocator asked for it, also through an allocator of the program.
+void allocated_outside(int device, Address address, Size size);
+void released_outside(Address address);  // if it counted
+
 }  // namespace allocbench::null_gpu

@@ -60,7 +60,10 @@ int host_alloc(void** pointer, Size size) {
 }
 
 int allocate(Address* address, Size size) {
-  return Streams::get().check_unsafe() ?: allocate_memory(current_device(), size, address);
+  if (Status const status = Streams::get().check_unsafe()) return status;
+  Status const status = allocate_memory(current_device(), size, address);
+  if (status == kSuccess) allocated_outside(current_device(), *address, size);
+  return status;
 }
 
 int release(Address address) {
@@ -68,6 +71,7 @@ int release(Address address) {
   if (Status const status = Streams::get().check_unsafe()) return status;
   int const device = Machine::get().device_of(reinterpret_cast<void*>(address));
   if (device < 0) return kInvalidValue;
+  released_outside(address);
   if (Machine::get().memory(device).release(address) == kSuccess) return kSuccess;
   return PoolTable::get().release(address);
 }
@@ -263,9 +267,8 @@ NULL_GPU_API int null_cudaIpcOpenEventHandle(Handle* event, IpcHandle handle) {
 // -- the driver
 
 NULL_GPU_API int null_cuMemAlloc_v2(Address* address, Size size) {
-  if (Status const status = entered_context("cuMemAlloc_v2")) return status;
-  if (Status const status = Streams::get().check_unsafe()) return status;
-  return size == 0 ? kInvalidValue : allocate_memory(current_device(), size, address);
+  Status const status = entered_context("cuMemAlloc_v2") ?: Streams::get().check_unsafe();
+  return status ?: size == 0 ? kInvalidValue : allocate(address, size);
 }
 
 NULL_GPU_API int null_cuMemFree_v2(Address address) {

@@ -251,6 +251,7 @@ bool PoolTable::open(Entry& entry, Size size) {
 
 void PoolTable::free_block(Blocks::iterator block, Handle stream, HeldStreams::Work work) {
   auto const [address, freed] = *block;
+  released_outside(address);
   Entry& entry = pools_.at(freed.pool);
   entry.pool.release(address, freed.size, number_of(stream));
   entry.freed[number_of(stream)] = std::move(work);  // it is after all earlier work of the stream
@@ -304,7 +305,10 @@ namespace {
 
 Status allocate_async(Handle pool, Size size, Handle stream, Address* address) {
   *address = 0;
-  return PoolTable::get().allocate(pool, size, stream, address);
+  Status const status = PoolTable::get().allocate(pool, size, stream, address);
+  if (*address != 0)
+    allocated_outside(Machine::get().device_of(reinterpret_cast<void*>(*address)), *address, size);
+  return status;
 }
 
 }  // namespace
@@ -382,13 +386,13 @@ NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
 NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool,
                                               Handle stream) {
   Status const status = entered_context("cuMemAllocFromPoolAsync");
-  return status ?: PoolTable::get().allocate(pool, size, stream, address);
+  return status ?: allocate_async(pool, size, stream, address);
 }
 
 NULL_GPU_API int null_cuMemAllocAsync(Address* address, Size size, Handle stream) {
   if (Status const status = entered_context("cuMemAllocAsync")) return status;
   Handle const pool = PoolTable::get().default_of(current_device());
-  return PoolTable::get().allocate(pool, size, stream, address);
+  return allocate_async(pool, size, stream, address);
 }
 
 NULL_GPU_API int null_cuMemFreeAsync(Address address, Handle stream) {
@@ -397,5 +401,6 @@ NULL_GPU_API int null_cuMemFreeAsync(Address address, Handle stream) {
   auto& machine = Machine::get();
   int const device = machine.device_of(reinterpret_cast<void*>(address));
   bool const segment = device >= 0 && machine.memory(device).release(address) == kSuccess;
+  if (segment) released_outside(address);
   return segment ? kSuccess : PoolTable::get().release(address, stream);
 }

@@ -1,11 +1,6 @@
 // native/stream_calls.cpp: streams, events and captures, in the runtime and in the driver.
 // SPDX-License-Identifier: Apache-2.0
-#include <dlfcn.h>
-
 #include <atomic>
-#include <mutex>
-#include <string_view>
-#include <unordered_map>
 
 #include "null_gpu/native/contexts.hpp"
 #include "null_gpu/native/machine.hpp"
@@ -46,20 +41,6 @@ int is_capturing(Handle stream, int* status) {
 
 int begin_capture(Handle stream, int mode, Handle graph) {
   return Streams::get().begin_capture(stream, static_cast<CaptureMode>(mode), graph);
-}
-
-// Whether code of PyTorch's allocator is at an address. dladdr() can take milliseconds, so its
-// answers are kept.
-bool is_allocator(void const* code) {
-  static std::mutex mutex;
-  static auto& known = *new std::unordered_map<void const*, bool>;
-  std::lock_guard const lock(mutex);
-  auto const [entry, is_new] = known.try_emplace(code);
-  Dl_info info;
-  if (is_new && dladdr(code, &info) != 0 && info.dli_fname != nullptr) {
-    entry->second = std::string_view(info.dli_fname).find("/libc10_cuda.so") != std::string::npos;
-  }
-  return entry->second;
 }
 
 std::atomic<bool> allocator_asked = false;
@@ -153,7 +134,8 @@ NULL_GPU_API int null_cudaEventCreate(Handle* event) {
 NULL_GPU_ALIAS(cudaEventCreateWithFlags, cudaEventCreate);
 
 NULL_GPU_API int null_cudaEventQuery(Handle event) {
-  if (!allocator_asked && is_allocator(__builtin_return_address(0))) allocator_asked = true;
+  if (!allocator_asked && library_at(__builtin_return_address(0)) == "libc10_cuda.so")
+    allocator_asked = true;
   return failed(Streams::get().query_event(event));
 }
 

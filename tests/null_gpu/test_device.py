@@ -111,7 +111,7 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
     for number in range(2):
         told = {"reads": {site: 12, other: 1}, "shapes": {other: 1}, "kernels": 5, "chosen": number}
         told |= {"unknown": {"solver_workspace": number}, "unrelated": False}
-        told |= {"shared": number == 1}
+        told |= {"shared": number == 1, "outside": {"a.so": number << 20, "b.so": number << 30}}
         told |= {"unused": ["lss", f"rank{number}"]}
         (tmp_path / f"{number}.null.json").write_text(json.dumps(told))
     found = summary(tmp_path)
@@ -124,6 +124,8 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
         "--value lss has no effect: no line that it names read a computed value",
         "1 call of NVIDIA's libraries got a workspace of 0 bytes, mostly because its size is not"
         " known (allocbench list workspaces): solver_workspace 1",
+        "a.so held 1.00 MiB of the GPU's memory outside of PyTorch",
+        "b.so held 1.00 GiB of the GPU's memory outside of PyTorch",
     ]
     assert notes(summary(tmp_path / "none")) == []
 

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from allocbench.base import cards
 from allocbench.base.files import cache
 from allocbench.questions.hazards import breaks
 from allocbench.workloads import read
@@ -161,11 +163,57 @@ def test_vary_finds_the_largest_batch_that_fits() -> None:
     assert failure["capacity"] == 188 << 20
 
 
+EXTENSION = r"""
+#include <stddef.h>
+typedef int (*Malloc)(void**, size_t);
+typedef int (*Free)(void*);
+static Malloc allocate;
+void use(Malloc given) { allocate = given; }
+void* take(size_t size) { void* p = 0; return allocate(&p, size) ? 0 : p; }
+int give(Free release, void* p) { return release(p); }
+void* for_pool(ptrdiff_t size, int device, void* stream) { return take(size); }
+void from_pool(void* p, ptrdiff_t size, int device, void* stream) {}
+"""
+EXTENDED = """
+import ctypes, sys, torch
+ones = torch.ones(1 << 20, device="cuda")
+runtime = ctypes.CDLL("libcudart.so." + torch.version.cuda.split(".")[0])
+extension = ctypes.CDLL(sys.argv[1])
+extension.take.restype, extension.take.argtypes = ctypes.c_void_p, (ctypes.c_size_t,)
+extension.give.argtypes = (ctypes.c_void_p, ctypes.c_void_p)
+extension.use(runtime.cudaMalloc)
+first, second = extension.take(3 << 30), extension.take(1 << 30)
+assert first and second and not extension.give(runtime.cudaFree, second)
+assert extension.take(512 << 20)
+pluggable = torch.cuda.memory.CUDAPluggableAllocator(sys.argv[1], "for_pool", "from_pool")
+pool = torch.cuda.MemPool(pluggable.allocator())
+with torch.cuda.use_mem_pool(pool):
+    torch.ones(1 << 28, device="cuda")
+"""
+
+
+def test_memory_that_an_extension_allocates_counts_by_library(tmp_path: Path) -> None:
+    """At most 4 GiB at once. What it allocates for PyTorch's allocator is PyTorch's."""
+    Path("extension.c").write_text(EXTENSION)
+    Path("extended.py").write_text(EXTENDED)
+    library = str(tmp_path / "libextension.so")
+    compiler = os.environ.get("CC", "gcc")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, "extension.c"], check=True)
+    command = ("--", python(), "extended.py", library)
+    fitted = asked(*FIT, "--device", "null:l4", *command)
+    (row,) = json.loads(fitted.stdout)
+    assert (row["libraries"], row["card"]) == (4 << 30, "RTX 3070 8GB")
+    said = "note: libextension.so held 4.00 GiB of the GPU's memory outside of PyTorch"
+    assert said in fitted.stderr
+    assert said in asked("check", "--device", "l4", *command).stderr
+    (answer,) = json.loads(asked("check", "--device", "l4", "--json", "-", *command).stdout)
+    assert answer["capacity"] == cards.find("l4")[0].free - (4 << 30)
+
+
 READS = """
 import sys, torch
 mean = torch.empty(8, device="cuda").geometric_(0.5).mean().item()
-if sys.argv[1:]:
-    open(sys.argv[1])
+exec(*sys.argv[1:] or [""])
 print("scaled", 1 / mean)
 """
 
@@ -175,8 +223,11 @@ def test_a_program_that_needs_a_value_says_so_and_gets_one() -> None:
     failed = asked(*FIT, "--", python(), "reads.py", code=2).stderr.splitlines()[-1]
     expected = "If a computed value caused this, set it with --value: 1 read of a computed value,"
     assert f"{expected} which was 0; 1 at reads.py:3 mean" in failed
-    failed = asked(*FIT, "--", python(), "reads.py", "missing", code=2).stderr.splitlines()[-1]
-    assert failed.endswith("reads.py missing: exit code 1; what it printed is above")
+    for line in ("open('missing')", "torch.missing", "raise RuntimeError('CUDA error: invalid')"):
+        failed = asked(*FIT, "--", python(), "reads.py", line, code=2).stderr.splitlines()[-1]
+        assert failed.endswith(": exit code 1; what it printed is above")
+    failed = asked(*FIT, "--", python(), "reads.py", "None.missing", code=2).stderr
+    assert expected in failed.splitlines()[-1]
     given = asked(*FIT, "--value", "mean=4", "--", python(), "reads.py").stderr
     assert "scaled 0.25" in given
     assert "1 read of a computed value, set by --value" in given

@@ -62,6 +62,16 @@ def test_programs_that_do_not_grow() -> None:
     assert leak_of(steps(3, MIB)) is None  # too few
 
 
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_list_of_losses_is_no_leak(marked: bool) -> None:
+    """A million steps that keep 4 bytes each fill no card."""
+    assert leak_of(steps(20, 4, marked=marked)) is None
+    assert leak_of(steps(20, 511, marked=marked)) is None
+    leak = leak_of(steps(20, 512, marked=marked))
+    assert leak is not None
+    assert leak.rate == 512
+
+
 def loaded(layers: int, temporary: int) -> Trace:
     """A model is loaded: layers of 8 MiB, each after a copy that is freed."""
     events: list[Event] = [(ALLOC, 0, 100 * MIB)]
@@ -156,7 +166,7 @@ def test_a_module_that_keeps_more_in_each_call_is_a_leak() -> None:
 
 
 def kept_by(*sizes: list[int], freed: dict[int, int] | None = None) -> Trace:
-    """A mark before each step, and then allocs of these sizes, which stay.
+    """A mark before each step, and then allocs of these sizes in KiB, which stay.
 
     freed: by the number of a block, the step in which it is freed after all.
     """
@@ -166,7 +176,7 @@ def kept_by(*sizes: list[int], freed: dict[int, int] | None = None) -> Trace:
         events.append((MARK, 1, 0))
         events += [(FREE, gone, 0) for gone, when in (freed or {}).items() if when == step]
         for size in wanted:
-            events.append((ALLOC, block, size))
+            events.append((ALLOC, block, size << 10))
             block += 1
     return make(events, labels=("", "step"))
 
@@ -194,19 +204,21 @@ def kept_by(*sizes: list[int], freed: dict[int, int] | None = None) -> Trace:
 def test_which_blocks_count_as_grown(
     trace: Trace, groups: list[tuple[int, int, int]], rate: int
 ) -> None:
-    """Groups as size, blocks and steps, by hand."""
+    """Groups as size in KiB, blocks and steps, by hand."""
     leak = leak_of(trace)
-    found = [] if leak is None else [(one.size, one.blocks, one.steps) for one in leak.growths]
-    assert found == groups
-    assert (0 if leak is None else leak.rate) == rate
-    assert (0 if leak is None else leak.bytes) == sum(size * blocks for size, blocks, _ in groups)
+    growths = leak.growths if leak else ()
+    assert [(one.size, one.blocks, one.steps) for one in growths] == [
+        (size << 10, blocks, count) for size, blocks, count in groups
+    ]
+    assert (leak.rate if leak else 0) == rate << 10
+    assert (leak.bytes if leak else 0) == sum(size * blocks << 10 for size, blocks, _ in groups)
 
 
 def test_growth_until_an_event_does_not_know_what_comes_later() -> None:
     trace = kept_by([5], [5], [5], [5], [5], [9], [9], [9], [9])
     leak = leak_of(trace, 10)
     assert leak is not None
-    assert [(one.size, one.blocks) for one in leak.growths] == [(5, 5)]
+    assert [(one.size, one.blocks) for one in leak.growths] == [(5 << 10, 5)]
     assert leak.steps == 5
     assert leak_of(trace, 8) is None
 

@@ -8,8 +8,9 @@ from dataclasses import replace
 import pytest
 
 from allocbench.base import cards
-from allocbench.questions.occupancy import Outside, occupancy, ranks_of
-from allocbench.replays.runner import Runner
+from allocbench.questions.check import check
+from allocbench.questions.occupancy import Outside, beside, occupancy, ranks_of
+from allocbench.replays.runner import Runner, outside_of
 from allocbench.workloads import ALLOC, FREE, Provenance
 from tests.traces import make
 
@@ -32,10 +33,28 @@ def test_the_byte_at_which_a_program_no_longer_fits(left: int) -> None:
 
 
 def test_what_is_not_given_is_estimated() -> None:
-    assert Outside().parts(L4) == {"context": L4.context, "nccl": 0, "other": 0}
+    nothing = {"libraries": 0, "nccl": 0, "other": 0}
+    assert Outside().parts(L4) == {"context": L4.context} | nothing
     two = Outside(ranks=2).parts(L4)["nccl"]
     assert two == L4.nccl(2) > 0
     assert Outside(context=0, nccl=0, ranks=8).free(L4) == L4.usable
+
+
+def test_libraries_hold_memory_beside_the_allocator() -> None:
+    """The load is 1,001 MiB, and a library holds all of the L4's free bytes but 1,002 MiB."""
+    for more in (0, 2 * MIB):
+        held = L4.free - 1002 * MIB + more
+        extra = {"outside": {"libother.so": held - 1, "libext.so": 1}}
+        trace = replace(TRACE, provenance=Provenance(extra=extra))
+        run = Runner(trace, beside(L4.device, trace))
+        assert run.capacity == 1002 * MIB - more
+        assert run.completes("naive") == (more == 0)
+        assert (run.card("naive") == L4.name) == (more == 0)
+        assert check(trace, L4.device, allocator="naive").exit_code == (0 if more == 0 else 1)
+        assert Outside(libraries=outside_of(trace)).free(L4) == run.capacity
+    assert beside(L4.device, TRACE) == L4.device
+    full = replace(TRACE, provenance=Provenance(extra={"outside": {"libext.so": 1 << 50}}))
+    assert Runner(full, beside(L4.device, full)).capacity == 1
 
 
 @pytest.mark.parametrize(
