@@ -114,11 +114,22 @@ def _draw(database: WorkDB, most: int, seed: int, numbers: bool) -> None:
     """Skip the mutants that are not worth it, and all but some of the others."""
     left_out = _NOT_WORTH_IT - ({"core/NumberReplacer"} if numbers else set())
     items = sorted(database.work_items, key=lambda item: repr(item.mutations))
-    worth = [item for item in items if item.mutations[0].operator_name not in left_out]
+    worth = [
+        item
+        for item in items
+        if item.mutations[0].operator_name not in left_out and not _is_of_a_cache(item)
+    ]
     drawn = random.Random(seed).sample(worth, most) if 0 < most < len(worth) else worth
     kept = {item.job_id for item in drawn}
     skipped = [item.job_id for item in items if item.job_id not in kept]
     database.set_multiple_results(skipped, WorkResult(WorkerOutcome.SKIPPED))
+
+
+def _is_of_a_cache(item: WorkItem) -> bool:
+    """Whether it changes the size of a cache, which changes no result."""
+    (mutation, *_) = item.mutations
+    lines = Path(mutation.module_path).read_text(encoding="utf-8").splitlines()
+    return lines[mutation.start_pos[0] - 1].lstrip().startswith("@lru_cache")
 
 
 def _report(database: WorkDB, least: float) -> int:

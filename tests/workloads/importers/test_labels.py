@@ -13,6 +13,7 @@ from allocbench.workloads import read
 from allocbench.workloads.importers.labels import (
     MODULE_FILE,
     Frame,
+    innermost,
     is_backward,
     label_of,
     line_of,
@@ -162,6 +163,19 @@ def test_the_line_of_the_program_is_outside_of_torch_and_python(
     frames: list[Frame], line: str
 ) -> None:
     assert line_of(frames) == line
+
+
+@pytest.mark.parametrize(
+    ("operators", "found"),
+    [
+        (["aten::addmm", "aten::linear"], "aten::addmm"),
+        (["aten::empty", "aten::add", "aten::linear"], "aten::add"),
+        (["aten::empty", "aten::empty_like"], "aten::empty"),
+        ([], ""),
+    ],
+)
+def test_the_innermost_operator_that_computes_something(operators: list[str], found: str) -> None:
+    assert innermost(operators) == found
 
 
 def test_each_alloc_has_the_line_of_its_program(tmp_path: Path) -> None:
