@@ -129,7 +129,8 @@ def _is_of_a_cache(item: WorkItem) -> bool:
     """Whether it changes the size of a cache, which changes no result."""
     (mutation, *_) = item.mutations
     lines = Path(mutation.module_path).read_text(encoding="utf-8").splitlines()
-    return lines[mutation.start_pos[0] - 1].lstrip().startswith("@lru_cache")
+    place: int = mutation.start_pos[0]
+    return lines[place - 1].lstrip().startswith("@lru_cache")
 
 
 def _report(database: WorkDB, least: float) -> int:
