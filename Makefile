@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native null_gpu/native workloads/native -name '*.?pp')
 
-.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted mutants test-null test-torch test-packages truth lint bench bench-compare traces check-traces stub wheel test-wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted mutants test-null test-torch test-packages truth league lint bench bench-compare traces check-traces stub wheel test-wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## ask whether a recorded training run fits 8 GiB, compare every allocator; writes report.html
 	$(BIN)/allocbench check gpt2-train --device sim:8GiB || test $$? -eq 1  # it does not fit as it is
@@ -169,6 +169,9 @@ docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken l
 
 verdicts: $(VENV)/.test  ## re-create the table of docs/verdicts.md
 	$(BIN)/python -m benchmarks.workshop.verdicts
+
+league: $(VENV)/.test  ## rank allocators and planners on the frozen set; writes the table and picture of docs/league.md
+	$(BIN)/python -m docs.generate.league
 
 claims: $(VENV)/.test  ## re-create the table of the README on agreement with real GPUs
 	$(BIN)/python -m docs.generate.claims

@@ -93,6 +93,11 @@ COMMANDS = (
     ),
     Command("report", "Make a report from saved results.", ALLOCATORS),
     Command(
+        "league",
+        "Rank allocators and planners on a frozen set of workloads.",
+        ALLOCATORS,
+    ),
+    Command(
         "conform",
         "Try which promises of an allocator hold: one from the list, or one of your own.",
         ALLOCATORS,

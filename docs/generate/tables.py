@@ -31,7 +31,7 @@ from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS, OTHERS
 from allocbench.workloads.snapshot_format import FORMS
 from benchmarks.workshop.measured.report import summary
-from docs.generate import agreement, claims, edits, gpu_runs
+from docs.generate import agreement, claims, edits, gpu_runs, league
 from docs.generate.serving import example as served_example
 from docs.generate.serving import rows as published_servers
 
@@ -388,6 +388,11 @@ def edit_errors(of: str) -> str:
     return table(edits.HEADINGS, edits.rows(of == "bundled"))
 
 
+def league_table(division: str) -> str:
+    """A division of the league."""
+    return table(league.HEADINGS_OF_THE_PAGE, league.rows(division))
+
+
 SECTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
@@ -417,5 +422,6 @@ SECTIONS: dict[str, Callable[..., str]] = {
         serving_example,
         measured_programs,
         edit_errors,
+        league_table,
     )
 }

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The league: how near allocators and planners come to lower bounds on a frozen set of workloads.
+
+All scores are counts, so every machine gives the same ones; times do not rank. Division `closed`
+has allocators that know nothing of the future, `learned` those that learn from earlier steps, and
+`offline` planners, which know all lifetimes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import resources
+
+from allocbench.allocators import SpecError, _core
+from allocbench.replays.runner import Runner, innermost
+from allocbench.workloads import Trace, catalog, lifetimes
+
+VERSION = 1
+DEVICE = "sim:80GiB"  # for counts; capacities do not depend on it
+CLOSED, LEARNED, OFFLINE = DIVISIONS = ("closed", "learned", "offline")
+LEARNING = frozenset({"planned"})
+PROGRAMS, ADVERSARIES = "programs", "adversaries"
+_ALIGNMENT = 256  # bytes, of plans
+_EFFORT = 50_000  # looks at the clock that a search may take, instead of seconds
+
+
+class LeagueError(SpecError):
+    """A workload of the set is not what it was when the set was frozen."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How near to the lower bounds: mean and worst of capacity / bound, for both parts of the set.
+
+    calls: geometric mean of the device calls for 1,000 events of a program; None for a planner.
+    ratios: by workload; None where no device is large enough. Such an allocator is not ranked.
+    """
+
+    name: str
+    division: str
+    programs: float | None
+    worst: float | None
+    worst_workload: str | None
+    adversaries: float | None
+    worst_adversary: float | None
+    calls: float | None
+    ratios: dict[str, float | None] = field(repr=False)
+
+    @property
+    def rank(self) -> tuple[float, float, float]:
+        """What decides the order within a division, the first place lowest."""
+        return tuple(
+            math.inf if value is None else round(value, 4)
+            for value in (self.programs, self.worst, self.calls)
+        )  # type: ignore[return-value]
+
+
+def frozen() -> dict[str, dict[str, str]]:
+    """The set: the digest of each workload, under `programs` and `adversaries`."""
+    text = resources.files(__package__).joinpath("league.json").read_text(encoding="utf-8")
+    found: dict[str, dict[str, str]] = json.loads(text)
+    return found
+
+
+def digest(trace: Trace) -> str:
+    """SHA-256 of the events of a trace: op, block, size; stream and pool where there are any."""
+    columns = (trace.op, trace.block, trace.size, trace.stream, trace.pool)
+    return hashlib.sha256(
+        b"".join(column.tobytes() for column in columns if column is not None)
+    ).hexdigest()
+
+
+def scores(
+    specs: Sequence[str],
+    planners: Sequence[str],
+    workloads: Mapping[str, Mapping[str, str]],
+    begin: Callable[[str], None] = lambda workload: None,
+) -> list[Score]:
+    """The score of each allocator and each planner, the best of a division first.
+
+    workloads: as `frozen` returns them. begin: called with each workload before it is replayed.
+    Raises LeagueError for a workload that has changed, and SpecError.
+    """
+    names = [*specs, *planners]
+    ratios: dict[str, dict[str, float | None]] = {name: {} for name in names}
+    calls: dict[str, list[float]] = {name: [] for name in specs}
+    for part, workload, trace in _traces(workloads):
+        begin(workload)
+        run, bound = Runner(trace, DEVICE, workload), trace.max_load
+        for spec in specs:
+            least = run.min_capacity(spec)
+            ratios[spec][workload] = least / bound if least else None
+            if part == PROGRAMS:
+                calls[spec].append(run.counted(spec)["device_calls"] * 1000 / len(trace))
+        for planner in planners:
+            ratios[planner][workload] = _height(trace, planner) / bound
+    parts = {part: tuple(names) for part, names in workloads.items()}
+    found = [_score(spec, _division(spec), ratios[spec], parts, calls[spec]) for spec in specs]
+    found += [_score(planner, OFFLINE, ratios[planner], parts, []) for planner in planners]
+    return sorted(found, key=lambda score: (DIVISIONS.index(score.division), score.rank))
+
+
+def as_json(found: Sequence[Score]) -> dict[str, object]:
+    """The JSON of a league table."""
+    return {"league": VERSION, "set": frozen(), "scores": [asdict(score) for score in found]}
+
+
+def _traces(
+    workloads: Mapping[str, Mapping[str, str]],
+) -> Iterator[tuple[str, str, Trace]]:
+    for part, digests in workloads.items():
+        for workload, expected in digests.items():
+            trace = catalog.load(workload)
+            if digest(trace) != expected:
+                raise LeagueError(f"{workload} is not the workload of league {VERSION}")
+            yield part, workload, trace
+
+
+def _division(spec: str) -> str:
+    return LEARNED if innermost(spec) in LEARNING else CLOSED
+
+
+def _height(trace: Trace, planner: str) -> int:
+    """Bytes of a plan. The clock of a search counts how often it is read: no machine is faster."""
+    blocks, ticks = lifetimes(trace), itertools.count()
+    times = blocks.first, blocks.last
+    plan = _core.plan(
+        planner, blocks.size, *times, _ALIGNMENT, _EFFORT, None, lambda: float(next(ticks))
+    )
+    return int(plan[1])
+
+
+def _score(
+    name: str,
+    division: str,
+    ratios: dict[str, float | None],
+    parts: Mapping[str, Sequence[str]],
+    calls: Sequence[float],
+) -> Score:
+    programs = {name: ratios[name] for name in parts[PROGRAMS]}
+    adversaries = [ratios[name] for name in parts[ADVERSARIES]]
+    worst = _worst(programs.values())
+    return Score(
+        name,
+        division,
+        _mean(programs.values()),
+        worst,
+        next((one for one, ratio in programs.items() if ratio == worst), None),
+        _mean(adversaries),
+        _worst(adversaries),
+        _mean(max(each, 1e-3) for each in calls) if calls else None,
+        ratios,
+    )
+
+
+def _mean(ratios: Iterable[float | None]) -> float | None:
+    """The geometric mean; None if one is."""
+    known = list(ratios)
+    if None in known or not known:
+        return None
+    return math.exp(math.fsum(math.log(ratio) for ratio in known if ratio) / len(known))
+
+
+def _worst(ratios: Iterable[float | None]) -> float | None:
+    known = list(ratios)
+    return None if None in known or not known else max(ratio for ratio in known if ratio)
