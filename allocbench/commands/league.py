@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from allocbench.questions.league import Score
 
 EXAMPLES = (
-    "allocbench league",
-    "allocbench league --allocators caching,./mine.so,mine:Pool",
-    "allocbench league --json league.json",
+    "allocbench league --allocators caching,expandable",
+    "allocbench league --allocators naive --json league.json",
 )
 
 
