@@ -122,7 +122,7 @@ def _segments(message: str) -> tuple[int, Sequence[DumpedSegment]]:
     return total, kept
 
 
-_ASYNC = r"(\w+) cuMemAllocAsync failed to allocate (\d{1,19}) bytes"
+_ASYNC = r"\b(\w+) cuMemAllocAsync failed to allocate (\d{1,19}) bytes"
 _FREE = re.compile(r"Free memory/Total memory: (\d{1,19})/(\d{1,19})(?=\D)")
 
 
