@@ -264,7 +264,7 @@ inline std::optional<Plan> plan_toy(std::span<Lifetime const> lifetimes, Size al
 """
     )
     listed = "allocators/native/planners/planners.cpp"
-    insert(tmp_path, listed, '"planners/greedy.hpp"\n', '#include "planners/toy.hpp"\n')
+    insert(tmp_path, listed, '"planners/fast_planners.hpp"\n', '#include "planners/toy.hpp"\n')
     entry = '    {"toy", "leaves gaps", "a test", bounded<plan_toy>},\n'
     insert(tmp_path, listed, "kPlanners[] = {\n", entry)
     program = tmp_path / "main.cpp"

@@ -148,7 +148,7 @@ BUGS = (
     ),
     Bug(
         "the planner places blocks that live longest first",
-        "allocators/native/planners/greedy.cpp",
+        "allocators/native/planners/fast_planners.cpp",
         "std::tie(right.size, left.first, b) < std::tie(left.size, right.first, a)",
         "std::tie(left.first, right.size, b) < std::tie(right.first, left.size, a)",
         ("tests/allocators/planners/test_greedy_by_size.py",),

@@ -30,6 +30,7 @@
 // metadata outside the memory that it manages.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -63,6 +64,32 @@ struct Segment {
   Size size = 0;
   std::vector<Block> blocks;
 };
+
+// The segment tiled by the blocks in [block, end), pairs whose second is a Block, in address order.
+// Gaps become free blocks.
+template <class Iterator>
+Segment tiled(Address start, Size size, Iterator block, Iterator end) {
+  Segment segment{start, size, {}};
+  Address position = start;
+  for (; block != end; ++block) {
+    Block const& allocated = block->second;
+    if (allocated.address > position)
+      segment.blocks.push_back({position, allocated.address - position, 0});
+    segment.blocks.push_back(allocated);
+    position = allocated.end();
+  }
+  if (position < start + size) segment.blocks.push_back({position, start + size - position, 0});
+  return segment;
+}
+
+// Size of the largest free block in these segments; 0 if there is none.
+inline Size largest_free_in(std::vector<Segment> const& segments) {
+  Size largest = 0;
+  for (Segment const& segment : segments)
+    for (Block const& block : segment.blocks)
+      if (!block.allocated()) largest = std::max(largest, block.size);
+  return largest;
+}
 
 // A segment that a program held before its trace began. `blocks` are those allocated in it, in
 // order of address; the rest of it is free.

@@ -12,8 +12,8 @@
 #include "core/errors.hpp"
 #include "core/text.hpp"
 #include "core/types.hpp"
+#include "planners/fast_planners.hpp"
 #include "planners/graph_plan.hpp"
-#include "planners/time_order.hpp"
 
 namespace allocbench {
 

@@ -14,10 +14,9 @@
 
 #include "planners/beam.hpp"
 #include "planners/ejection.hpp"
-#include "planners/greedy.hpp"
+#include "planners/fast_planners.hpp"
 #include "planners/planners.hpp"
 #include "planners/skyline.hpp"
-#include "planners/time_order.hpp"
 
 namespace allocbench {
 

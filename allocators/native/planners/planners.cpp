@@ -10,8 +10,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
-#include "planners/greedy.hpp"
-#include "planners/time_order.hpp"
+#include "planners/fast_planners.hpp"
 
 namespace allocbench {
 namespace {

@@ -123,11 +123,8 @@ std::vector<Segment> Arena::do_snapshot() const {
 }
 
 Size Arena::do_largest_free() const {
-  Size largest = blocks_.largest_free();
-  if (arena_ != 0)
-    for (Block const& block : alive_.tiled_in(arena_, height_).blocks)
-      if (!block.allocated()) largest = std::max(largest, block.size);
-  return largest;
+  Size const in_arena = arena_ == 0 ? 0 : largest_free_in({alive_.tiled_in(arena_, height_)});
+  return std::max(blocks_.largest_free(), in_arena);
 }
 
 void Arena::do_check() const {

@@ -23,7 +23,6 @@
 #include "core/types.hpp"
 #include "parts/address_map.hpp"
 #include "parts/segment_blocks.hpp"
-#include "parts/tiled.hpp"
 #include "planners/planners.hpp"
 
 namespace allocbench {

@@ -13,7 +13,6 @@
 #include "core/allocator.hpp"
 #include "parts/address_map.hpp"
 #include "parts/node.hpp"
-#include "parts/tiled.hpp"
 
 namespace allocbench {
 
@@ -85,13 +84,7 @@ class Bump : public Allocator {
     }
   }
 
-  Size do_largest_free() const override {
-    Size largest = 0;
-    for (Segment const& segment : Bump::do_snapshot())
-      for (Block const& block : segment.blocks)
-        if (!block.allocated()) largest = std::max(largest, block.size);
-    return largest;
-  }
+  Size do_largest_free() const override { return largest_free_in(Bump::do_snapshot()); }
 
   std::vector<Segment> do_snapshot() const override {
     auto const blocks = alive();

@@ -7,7 +7,6 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
-#include "parts/tiled.hpp"
 #include "strategies/external/shared_library.hpp"
 
 namespace allocbench {

@@ -18,7 +18,7 @@
 
 #include "core/abilities.hpp"
 #include "parts/address_map.hpp"
-#include "parts/instances.hpp"
+#include "wrappers/pool_instances.hpp"
 #include "wrappers/wrapper.hpp"
 
 namespace allocbench {

@@ -14,7 +14,6 @@
 #include "core/errors.hpp"
 #include "core/types.hpp"
 #include "parts/node.hpp"
-#include "parts/tiled.hpp"
 
 namespace allocbench {
 
@@ -200,13 +199,7 @@ class MappedRange {
     }
   }
 
-  Size largest_free() const {
-    Size largest = 0;
-    for (Segment const& segment : snapshot())
-      for (Block const& block : segment.blocks)
-        if (!block.allocated()) largest = std::max(largest, block.size);
-    return largest;
-  }
+  Size largest_free() const { return largest_free_in(snapshot()); }
 
   // Throws InvariantViolation.
   void check_pages() const {
