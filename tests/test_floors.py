@@ -62,6 +62,7 @@ CALL_THE_KERNEL = {
 }
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
+MOST_LINES_OF_A_FOLDER = {"allocators": 22_300}  # all files in it; more needs a reason
 # bfc also has timestamps, presets and a log; caching expandable segments, private pools and the
 # segments that a recording begins with; planned learns and plans the steps of a program; rmm_arena
 # has blocks in superblocks; external loads libraries and offers them the CUDA runtime.
@@ -342,6 +343,14 @@ def test_no_strategy_is_too_long() -> None:
     most = dict.fromkeys(length, MOST_LINES_OF_A_STRATEGY) | LONGER_STRATEGIES
     assert {name: n for name, n in length.items() if n > most[name]} == {}
     assert all(length[name] > MOST_LINES_OF_A_STRATEGY for name in LONGER_STRATEGIES)
+
+
+def test_no_folder_is_too_long() -> None:
+    length = {
+        name: sum(lines(path) for path in sources() if path.is_relative_to(ROOT / name))
+        for name in MOST_LINES_OF_A_FOLDER
+    }
+    assert {name: n for name, n in length.items() if n > MOST_LINES_OF_A_FOLDER[name]} == {}
 
 
 def test_the_folders_of_tests_mirror_the_packages() -> None:
