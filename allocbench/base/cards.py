@@ -131,12 +131,15 @@ def context(name: str | None) -> int | None:
     return next((card.context for card in cards() if card.name == name), None)
 
 
-def note(device: str = "", traced_on: str = "") -> str:
+def notes(device: str = "", traced_on: str = "", everything: bool = True) -> list[str]:
     """How much of a card, or of a device that is not a card, a program can use, in sentences.
 
     traced_on: the device of the trace. A trace of a CPU is only a guess about a GPU; the text says
-    so.
+    so. everything: False for that alone.
     """
+    guess = [_GUESS] if traced_on.startswith("cpu") else []
+    if not everything:
+        return guess
     contexts = [card.context for card in cards() if card.compute]
     words = (
         "The size of a card is what its driver reports, minus an estimated"
@@ -144,12 +147,13 @@ def note(device: str = "", traced_on: str = "") -> str:
     )
     if device.startswith("sim:") and "context=" not in device and not of_device(device):
         words += f" Nothing is subtracted from {label(device)}."
-    if traced_on.startswith("cpu"):
-        words += (
-            " The trace shows CPU memory. On a GPU, the same program allocates differently, so the"
-            " cards are a guess."
-        )
-    return words
+    return [words, *guess]
+
+
+_GUESS = (
+    "The trace shows CPU memory. On a GPU, the same program allocates differently, so the cards are"
+    " a guess."
+)
 
 
 def of_device(device: str) -> tuple[Card, str] | None:

@@ -42,6 +42,7 @@ def run(
     time: options.Passes = PASSES,
     min_capacity: options.Capacity = True,
     pin: options.Pin = None,
+    everything: options.Everything = False,
     json: options.Json = None,
     html: options.Html = None,
     bundled: Annotated[
@@ -112,4 +113,4 @@ def run(
         writers[html] = partial(write_html, compared, command=context.obj, reference=reference)
     with written(writers, ".zip", partial(bundle.write, compared)):
         if STDOUT not in writers:
-            show(compared.rows, reference)
+            show(compared.rows, reference, everything)

@@ -10,7 +10,7 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from allocbench.base.cards import note
+from allocbench.base.cards import notes
 from allocbench.base.folding import least_width
 from allocbench.output.terminal import console, fitting, left_out
 from allocbench.reports.advice import findings
@@ -33,15 +33,19 @@ _NAME = 16  # letters of an allocator that are not folded, or more if a part of 
 _WIDEST = 1000
 
 
-def show(table: pd.DataFrame, reference: str | None) -> None:
-    """Print a checked frame: advice, a table for each workload and device, means, verdicts."""
+def show(table: pd.DataFrame, reference: str | None, everything: bool = False) -> None:
+    """Print a checked frame: advice, a table for each workload and device, means, verdicts.
+
+    everything: also what is assumed about cards.
+    """
     out = console()
     cases = ranking.cases(table)
     for case in cases:
         for line in findings.advice(case).lines:
             out.print(Text(f"{case.title}: {line}"))
     with_cards = [case.device for case in cases if case.rows["card"].notna().any()]
-    for line in dict.fromkeys(map(note, with_cards)):
+    said = [line for device in with_cards for line in notes(device, everything=everything)]
+    for line in dict.fromkeys(said):
         out.print(Text(line, "dim"))
     out.print()
     _print_tables(out, partial(tables.comparison, table, reference=reference), tables.TERMINAL)

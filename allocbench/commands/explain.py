@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.base.cards import label, note
+from allocbench.base.cards import label, notes
 from allocbench.base.text import one_line
 from allocbench.commands import options
 from allocbench.inputs import DEVICE
@@ -54,6 +54,7 @@ def run(
     allocator: options.Allocator = "caching",
     device: options.Device = DEVICE,
     model: options.Model = None,
+    everything: options.Everything = False,
     exit_code: options.ExitCode = False,
     json: Annotated[str | None, options.json_option("the facts")] = None,
 ) -> None:
@@ -105,16 +106,18 @@ def run(
     title = f"{name} through {allocator} on {label(device)}"
     held = holders(trace, None if explanation is None else explanation.failure.event - 1)
     with records_written(_records(explanation, held, trace.coverage.sentence or None), json):
-        cards = note(run.device, trace.provenance.device)
+        cards = notes(run.device, trace.provenance.device, everything)
         if json != STDOUT and explanation is None:
             _print_holders(held, None)
             out = console()
             out.print(Text(f"{title}: {explain.served(run, allocator, label(device))}"))
-            out.print(Text(cards, "dim"))
+            for line in cards:
+                out.print(Text(line, "dim"))
         elif json != STDOUT and explanation is not None:
             out = console()
             out.print(Text(explain.verdict(explanation)))
-            out.print(Text(cards, "dim"))
+            for line in cards:
+                out.print(Text(line, "dim"))
             out.print()
             out.print(_facts(title, explanation))
             out.print()

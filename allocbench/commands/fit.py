@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.base.cards import cards, find, label, note, of_device
+from allocbench.base.cards import cards, find, label, notes, of_device
 from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.inputs import ALL, DEVICE
@@ -75,6 +75,7 @@ def run(
     context: options.Context = None,
     nccl: options.Nccl = None,
     other: options.Other = 0,
+    everything: options.Everything = False,
     exit_code: options.ExitCode = False,
     json: options.Json = None,
 ) -> None:
@@ -121,14 +122,16 @@ def run(
         if json != STDOUT:
             _print(name, fitted, limits, first)
             asked = first if allocators == ALL and first else specs
-            for line in [*growing(run, asked, label(device)), *modelled(specs)]:
+            models = modelled(specs) if everything or allocators != ALL else []
+            for line in [*growing(run, asked, label(device)), *models]:
                 console().print(Text(line))
             if PYTORCH in specs:
                 _print_filled(run, outside, fitted)
             if every_card:
                 rows = {row["allocator"]: row for row in records(fitted)}
                 console().print(_card_table(rows[(first or specs)[0]], outside))
-            console().print(Text(note(traced_on=trace.provenance.device), "dim"))
+            for line in notes("", trace.provenance.device, everything):
+                console().print(Text(line, "dim"))
     if exit_code:
         raise typer.Exit(check.exit_code(run.on(beside(run.device, trace)), (first or specs)[0]))
 

@@ -225,6 +225,10 @@ ExitCode = Annotated[
         " be told.",
     ),
 ]
+Everything = Annotated[
+    bool,
+    typer.Option("--all", help="Also say what is assumed about cards and models of allocators."),
+]
 TRACE_OUTPUT = "The trace file, .parquet or .csv; - is CSV on standard output."
 Reference = Annotated[
     str | None,

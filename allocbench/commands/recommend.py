@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.base.cards import label, note
+from allocbench.base.cards import label, notes
 from allocbench.base.spec import SpecSyntaxError, parse_options
 from allocbench.commands import options
 from allocbench.errors import UsageError
@@ -59,6 +60,7 @@ def run(
     ] = BUDGET,
     seed: options.Seed = 0,
     pin: options.Pin = None,
+    everything: options.Everything = False,
     json: Annotated[str | None, options.json_option("the ranking")] = None,
 ) -> None:
     """Recommend a setting or an allocator, with the reason, how sure that is, and how to switch.
@@ -91,7 +93,8 @@ def run(
         )
     with records_written(study.rows, json):
         if json != STDOUT:
-            _print(f"{name} on {label(device)}", study, note(device, trace.provenance.device))
+            said = notes(device, trace.provenance.device, everything)
+            _print(f"{name} on {label(device)}", study, said)
 
 
 def _weights(text: str) -> Weights:
@@ -114,13 +117,14 @@ def _weights(text: str) -> Weights:
     return Weights(**names)
 
 
-def _print(title: str, study: Study, cards: str) -> None:
+def _print(title: str, study: Study, cards: Sequence[str]) -> None:
     out = console()
     for line in study.advice.lines:
         out.print(Text(line))
     out.print()
     out.print(_table(title, study))
-    out.print(Text(cards, "dim"))
+    for line in cards:
+        out.print(Text(line, "dim"))
     out.print()
     chosen = study.advice.chosen
     what = chosen or f"none, because {study.advice.unfit}"

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.base.cards import label, note
+from allocbench.base.cards import label, notes
 from allocbench.base.spec import options_of
 from allocbench.commands import options
 from allocbench.errors import UsageError
@@ -68,6 +68,7 @@ def run(
             " load=0,steady=step3. Default: found in the trace.",
         ),
     ] = None,
+    everything: options.Everything = False,
     json: Annotated[str | None, options.json_option("all trials, or the phases,")] = None,
 ) -> None:
     """Search the settings of an allocator for the smallest device that is enough, then for time.
@@ -98,7 +99,7 @@ def run(
     (name, trace), device = question.only, question.device
     run = Runner(trace, device, name)
     if per_phase:
-        tune_by_phase(run, allocator, phases, budget=budget, json=json)
+        tune_by_phase(run, allocator, phases, budget=budget, json=json, everything=everything)
         return
     with progress_bar(budget) as begin:
         tuned = tune.tune(trace, allocator, device, budget=budget, begin=begin, runner=run)
@@ -107,6 +108,8 @@ def run(
     with records_written(trials, json):
         if json != STDOUT:
             _print(f"{name} through {allocator} on {label(device)}", trials, tuned, found, run)
+            for line in notes(device, trace.provenance.device, everything):
+                console().print(Text(line, "dim"))
 
 
 def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, run: Runner) -> None:
@@ -124,7 +127,6 @@ def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, r
             out.print(Text(doubt))
     out.print()
     out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", trials))
-    out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
 
 
 def _print_how(spec: str, run: Runner) -> None:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.base.cards import label, note
+from allocbench.base.cards import label, notes
 from allocbench.base.spec import options_of
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.terminal import console, plain_table, progress_bar
@@ -37,6 +37,7 @@ def tune_by_phase(
     *,
     budget: int,
     json: str | None,
+    everything: bool = False,
 ) -> None:
     """Search settings for each phase, print them, and write them to `json`, if it is given.
 
@@ -57,6 +58,8 @@ def tune_by_phase(
     with records_written(table, json):
         if json != STDOUT:
             _print(f"{run.workload} through {allocator} on {label(run.device)}", table, found, run)
+            for line in notes(run.device, run.trace.provenance.device, everything):
+                console().print(Text(line, "dim"))
 
 
 def _print(title: str, table: pd.DataFrame, found: PerPhase, run: Runner) -> None:
@@ -66,7 +69,6 @@ def _print(title: str, table: pd.DataFrame, found: PerPhase, run: Runner) -> Non
     out.print(Text(_verdict(found, run)))
     for line in _lines(found, run):
         out.print(Text(line), soft_wrap=not line.startswith("check first"))
-    out.print(Text(note(run.device, run.trace.provenance.device), "dim"))
     out.print()
     out.print(_table(f"{title}: {tried}{stopped}", table))
     out.print(Text(_phases(table)))

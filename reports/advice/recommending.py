@@ -72,6 +72,8 @@ class Advice:
         }
 
 
+_SAME = 0.0005
+"""Needs that differ by a smaller share are called the same."""
 _SETTINGS: tuple[Kind, ...] = ("default", "setting")
 _OTHERS: tuple[Kind, ...] = ("plug-in", "uncached")
 LOSSES: dict[Kind, str] = {
@@ -198,13 +200,16 @@ def _line(
 
 
 def _own(chosen: Best, other: Best, default: Alternative | None) -> str:
-    """The second line where PyTorch's own allocator is used, and what comes next."""
-    keeps = chosen.option is default
-    words = f"Best allocator: keep {'the default' if keeps else 'that of PyTorch'}."
-    if other.option is None or not other.option.need:
-        return words
-    following, need = other.option, _need(other.option, default)
-    return f"{words} The next best, {following.name}, {need}.{_time(following, default)}"
+    """The second line where PyTorch's own allocator is used, and the best of the others."""
+    kept = "keep the default" if chosen.option is default else "PyTorch's own, with this setting"
+    following, best = other.option, chosen.option
+    if following is None or not following.need or best is None or not best.need:
+        return f"Best allocator: {kept}."
+    share = 1 - following.need / best.need
+    less = f"{units.percent(abs(share))} {'less' if share > 0 else 'more'}"
+    than = "the same" if abs(share) < _SAME else less
+    need = _need(following, None)
+    return f"Best allocator: {kept}. The best of the others, {following.name}, {need}, {than}."
 
 
 def _smallest_setting(options: Sequence[Alternative], default: Alternative) -> str:
@@ -250,7 +255,7 @@ def _against(best: Alternative, default: Alternative | None) -> str:
         return ""
     share = 1 - best.need / default.need
     size = units.size(default.need)
-    if abs(share) < 0.0005:
+    if abs(share) < _SAME:
         return ", the same as the default"
     if units.size(best.need) == size:
         return ", about as much as the default"

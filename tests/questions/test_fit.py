@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.base.cards import cards, context, find, label, note, read
+from allocbench.base.cards import cards, context, find, label, notes, read
 from allocbench.inputs.devices import device_of
 from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.questions.occupancy import Outside, occupancy, ranks_of
@@ -94,8 +94,8 @@ def test_a_device_has_a_name_that_one_can_read() -> None:
     assert label(small) == "sim:8.00 GiB (context 198 MiB)"
     assert label("sim:8GiB") == "sim:8GiB"
     assert [label(card.device) for card in cards()] == [card.name for card in cards()]
-    assert "Nothing is subtracted from sim:8GiB" in note("sim:8GiB")
-    assert "can use all" not in note(small)
+    assert "Nothing is subtracted from sim:8GiB" in notes("sim:8GiB")[0]
+    assert "can use all" not in notes(small)[0]
 
 
 def test_cards_are_those_on_which_it_completes() -> None:

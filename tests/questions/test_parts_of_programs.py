@@ -129,6 +129,26 @@ def test_parts_of_bundled_programs_in_snapshots(name: str) -> None:
     check(read("part.pickle"), truth)
 
 
+@pytest.mark.parametrize("cut", CUTS)
+def test_every_command_says_what_a_part_lacks(cut: str) -> None:
+    trace = program("gpt2-train")
+    truth = need_of(trace)
+    Path("part.pickle").write_bytes(pickle.dumps(CUTS[cut](exported(trace))))
+    coverage = read("part.pickle").coverage
+    shown = "".join(run("inspect part.pickle").stdout.split())
+    assert coverage.sentence.replace(" ", "") in shown
+    if not coverage.events:
+        return
+    quick = f"part.pickle --allocators caching --time 0 --device {DEVICE}"
+    swept = quick.replace("--device", "--devices")
+    for line in (f"compare {quick}", f"sweep {swept} -o swept.jsonl"):
+        (row,) = json.loads(run(f"{line} --json -").stdout)
+        assert row["coverage"] == coverage.sentence
+        assert row["min_capacity"] >= min(truth, coverage.held)
+    tuned = run(f"tune part.pickle --budget 1 --device {DEVICE}").stdout
+    assert "needs at least" in " ".join(tuned.split())
+
+
 def profiled(whole: ReplayedTrace, first: int, last: int, *, totals: bool = True) -> Trace:
     """Some of the events of a trace as a profiler writes them, with their totals."""
     trace, sizes = whole.trace, whole.sizes().tolist()
