@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from allocbench.base.cards import find
+from allocbench.reports.advice.check import Answer
 from allocbench.workloads import ALLOC, write
 from allocbench.workloads.coverage import Coverage
 from tests.commands import error, folder, run
@@ -117,6 +119,14 @@ def test_the_exit_code_of_other_questions_is_that_of_check(line: str, code: int)
     fit = f"fit {line} --allocators caching --time-limit 0"
     assert run(f"{fit} --exit-code").exit_code == code
     assert run(fit).exit_code == run(f"explain {line}").exit_code == 0
+
+
+def test_the_fixture_asks_what_the_command_asks(check_memory: Callable[..., Answer]) -> None:
+    for card, verdict in (("l4", "too_big"), ("h100", "fits")):
+        answer = check_memory("large.csv", card)
+        (shown,) = answers(f"large.csv --device {card}", answer.exit_code)
+        assert (answer.verdict, answer.need) == (verdict, 30 * GIB)
+        assert (shown["verdict"], shown["need"]) == (answer.verdict, answer.need)
 
 
 def test_a_smaller_batch_and_a_setting() -> None:
