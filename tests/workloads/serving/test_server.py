@@ -16,11 +16,10 @@ from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog
 from allocbench.workloads.events import Events
 from allocbench.workloads.generator import settle
 from allocbench.workloads.serving import GENERATORS, server
-from allocbench.workloads.serving.activations import run_pass
 from allocbench.workloads.serving.caches import Contiguous, Held, Paged
 from allocbench.workloads.serving.models import Model
 from allocbench.workloads.serving.requests import Requests
-from allocbench.workloads.serving.server import Counts
+from allocbench.workloads.serving.server import Counts, run_pass
 from tests.traces import assert_same, message_of
 
 NAMES = [generator.name for generator in GENERATORS]
