@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How allocators look in every chart, on a page and in figures."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from allocbench.base import units
@@ -50,16 +50,6 @@ def looks_of_names(given: Sequence[str], floors: Collection[str] = ()) -> dict[s
         hatch = "////" if name in floors else ""
         dash = _DASHES[n // len(_COLORS) % len(_DASHES)]
         by_name[name] = Look(labels[name], color, _MARKERS[n % len(_MARKERS)], hatch, dash)
-    return by_name
-
-
-def looks_too(names: Sequence[str], known: Mapping[str, Look]) -> dict[str, Look]:
-    """The known looks, and a look for every other name: another shade of gray ink, own marker."""
-    by_name = dict(known)
-    others = [name for name in dict.fromkeys(names) if name not in by_name]
-    for n, (name, label) in enumerate(units.short(others, LABEL_LETTERS).items()):
-        dash = _DASHES[n // len(_MARKERS) % len(_DASHES)]
-        by_name[name] = Look(label, FAINT, _MARKERS[n % len(_MARKERS)], "", dash)
     return by_name
 
 

@@ -31,7 +31,7 @@ from allocbench.base.files import write_text
 from allocbench.reports.advice import findings, held
 from allocbench.reports.advice.check import Answer
 from allocbench.reports.advice.findings import Claim
-from allocbench.reports.charts.looks import Look, looks_of, looks_of_names, looks_too
+from allocbench.reports.charts.looks import Look, looks_of, looks_of_names
 from allocbench.reports.page import changes, tables
 from allocbench.reports.page.tables import Table
 from allocbench.reports.rows import ResultError
@@ -195,18 +195,12 @@ def of_history(history: pd.DataFrame, title: str) -> str:
     return page("history.html.j2", data, title=title, history=changes.benchmarks(past))
 
 
-def write(
-    results: Bundle | Rows,
-    path: str | Path,
-    *,
-    command: str | None = None,
-    reference: str | None = None,
-    history: pd.DataFrame | None = None,
-    answers: Mapping[tuple[str, str], Answer] = MappingProxyType({}),
-) -> None:
-    """Write the report of `render` to a file, whole or not at all; "-" is standard output."""
-    text = render(results, command=command, reference=reference, history=history, answers=answers)
-    write_text(text, path)
+def write(results: Bundle | Rows, path: str | Path, **options: Any) -> None:
+    """Write the report of `render`, with its options; "-" is standard output.
+
+    The file appears whole or not at all. Raises UserError when it cannot be written.
+    """
+    write_text(render(results, **options), path)
 
 
 def _section(
@@ -277,7 +271,7 @@ def _embedded(
     all_looks = dict(looks)
     if past is not None:
         kept["history"] = changes.embedded(past)
-        all_looks = looks_too(list(past["series"]), looks)
+        all_looks = looks_of_names(list(past["series"])) | all_looks
     return pack(
         kept,
         cases=[_about(section, looks, reference) for section in sections],

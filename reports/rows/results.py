@@ -72,15 +72,6 @@ def dtype(column: Column) -> Any:
     return "Int64" if column.unit in ("bytes", "count") else "float64"
 
 
-def read(path: str | Path) -> pd.DataFrame:
-    """The rows of a JSON file, checked as `frame` does; raises ResultError naming the file."""
-    try:
-        text = Path(path).read_bytes()
-    except OSError as error:
-        raise ResultError(f"{path}: cannot read: {error.strerror or error}") from error
-    return from_json(text, str(path))
-
-
 def from_json(text: str | bytes, where: str) -> pd.DataFrame:
     """The rows of a JSON text, checked as `frame` does; raises ResultError beginning `where`."""
     try:

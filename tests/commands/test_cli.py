@@ -199,7 +199,7 @@ def test_compare_writes_rows_with_the_schema_and_a_report() -> None:
     assert timed == ["naive", "bfc", "bump"] * 2  # a model of the driver's pool has no host time
     page = Path("report.html").read_text()
     assert f"allocbench {line}" in page
-    assert results.read("rows.json").shape == (len(rows), len(SCHEMA))
+    assert bundle.read("rows.json").rows.shape == (len(rows), len(SCHEMA))
 
 
 def test_only_json_goes_to_standard_output() -> None:

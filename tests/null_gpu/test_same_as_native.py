@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from allocbench.reports.rows import results
+from allocbench.reports.rows import bundle
 from benchmarks.workshop.gpu.tasks import same_results
 from tests.null_gpu import PROGRAMS, ROOT, VERSIONS, allocbench, python, seen
 
@@ -50,7 +50,7 @@ def test_programs_get_the_same_results_as_with_pytorchs_own_allocator(
     assert done.returncode == 0, done.stderr
     found, wanted = json.loads(done.stdout.splitlines()[-1]), native(version)
     assert {name: found[name] for name in wanted} == wanted
-    frame = results.read(rows)
+    frame = bundle.read(rows).rows
     assert set(frame["allocator"]) == {allocator}
     # Each process that used a GPU has a row for it; those of the errors have counted them.
     assert frame["failures"].sum() >= 10

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from allocbench.base import units
 from allocbench.base.errors import UserError
-from allocbench.reports.rows import results
+from allocbench.reports.rows import bundle, results
 from allocbench.reports.rows.results import COLUMNS, SCHEMA, ResultError
 from tests.result_rows import row
 
@@ -112,7 +112,7 @@ def test_write_is_strict_json_and_reads_back_the_same(tmp_path: Path) -> None:
     assert all(
         not isinstance(value, dict | list) for record in written for value in record.values()
     )
-    pd.testing.assert_frame_equal(results.read(path), results.frame(rows))
+    pd.testing.assert_frame_equal(bundle.read(path).rows, results.frame(rows))
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -147,14 +147,14 @@ def test_reading_names_the_file(tmp_path: Path, text: str, message: str) -> None
     path = tmp_path / "bad.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(ResultError) as caught:
-        results.read(path)
+        bundle.read(path)
     assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ResultError, match=r"none\.json: cannot read: No such file"):
-        results.read(tmp_path / "none.json")
+        bundle.read(tmp_path / "none.json")
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

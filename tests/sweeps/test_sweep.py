@@ -26,7 +26,7 @@ from allocbench.base.trace import PrivatePool
 from allocbench.errors import UsageError
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Row
-from allocbench.reports.rows import results
+from allocbench.reports.rows import bundle, results
 from allocbench.reports.rows.bundle import Key, key_of
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.sweeps.file import append, fingerprint, open_records, record
@@ -297,7 +297,7 @@ def test_the_command_prints_tables_and_writes_rows() -> None:
     assert "\nnaive (failed)" in shown
     assert "\nmade on sim:1GiB: Fastest" not in shown  # without times
     assert "\nmade on sim:1GiB: Least device time (estimate" in shown
-    rows = results.read("rows.json")
+    rows = bundle.read("rows.json").rows
     assert set(rows["allocator"]) == {"naive", "slab"}
     again = output("sweep good.csv --allocators buddy,naive --devices sim:1GiB")
     assert "9 rows, 8 of them from earlier sweeps" in again
