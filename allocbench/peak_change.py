@@ -61,12 +61,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("give --base FOLDER, --history FOLDER, or both")
     if parsed.html and not parsed.history:
         parser.error("--html is for --history")
+    shown, device = command_text(command), null_device_of(parsed.device)
     program = ProgramWorkload(
-        command,
-        ProgramSettings(device=null_device_of(parsed.device), steps=parsed.steps, quiet=True),
+        command, ProgramSettings(device=device, steps=parsed.steps, quiet=True)
     )
-    shown = command_text(command)
     try:
+        simulated = device_of(device)
         commit = _commit(parsed.history) if parsed.history else None
         if parsed.base:
             with contextlib.chdir(parsed.base):
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"On {after.device}, the peak load of `{shown}` is {units.size(after.load)}.")
     if not parsed.exit_code:
         return 0
-    return exit_code(Runner(trace, device_of(parsed.device)), "caching")
+    return exit_code(Runner(trace, simulated), "caching")
 
 
 def store(folder: Path, commit: tuple[str, int], command: str, peak: Peak) -> None:

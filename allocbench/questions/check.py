@@ -187,17 +187,17 @@ class _Case:
         """Every recorded request is served."""
         run, trace = self.run, self.trace
         need, capacity = self.need or run.capacity, run.capacity
-        slow: tuple[str, ...] = ()
-        if leak := leak_of(trace):
-            told = growth.sentence(leak, need, capacity, self.device)
+        leak = leak_of(trace)
+        grows = (growth.sentence(leak, need, capacity, self.device),) if leak else ()
+        if told := reserve_in_words(run, self.allocator):
+            remedies = self._settings(self._best(), steady=True) if self.tries else ()
+            told = sentences.grows(self.device, False, told)
+            return self._made("grows", told, remedies, more=grows)
+        if leak:
             # In a part of a program, repetitions may be those of the layers of a model.
             sure = leak.marked or trace.coverage.begins == "start"
             if sure and leak.steps + (capacity - need) // max(1, leak.rate) <= _LONG_RUN:
-                return self._made("grows", sentences.grows(self.device, False, told))
-            slow = (told,)
-        if told := reserve_in_words(run, self.allocator):
-            remedies = self._settings(self._best(), steady=True) if self.tries else ()
-            return self._made("grows", sentences.grows(self.device, False, told), remedies)
+                return self._made("grows", sentences.grows(self.device, False, *grows))
         if not _shown(trace, capacity):
             told = sentences.part_fits(self.device, need, self.smallest)
             return self._made("unknown", told)
@@ -206,7 +206,7 @@ class _Case:
             remedies = self._settings(self._best())
         told = sentences.fits(self.device, need, trace.coverage.bound, capacity, self.smallest)
         told += sentences.MORE_ROOM if remedies else ""
-        return self._made("fits", told, remedies, more=slow)
+        return self._made("fits", told, remedies, more=grows)
 
     def held(self) -> Answer:
         """Every request is served, but more was reserved when the recording began."""

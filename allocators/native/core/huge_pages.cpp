@@ -9,11 +9,11 @@
 namespace allocbench {
 namespace {
 
-constexpr std::size_t kPage = std::size_t{2} << 20;  // bytes
-constexpr std::size_t kLeast = 2 * kPage;
+constexpr std::size_t kHugePage = std::size_t{2} << 20;  // bytes
+constexpr std::size_t kLeast = 2 * kHugePage;
 
 std::align_val_t aligned(std::size_t bytes, std::size_t alignment) {
-  return std::align_val_t{bytes < kLeast ? alignment : kPage};
+  return std::align_val_t{bytes < kLeast ? alignment : kHugePage};
 }
 
 }  // namespace
@@ -21,7 +21,7 @@ std::align_val_t aligned(std::size_t bytes, std::size_t alignment) {
 void* allocate_array(std::size_t bytes, std::size_t alignment) {
   void* const memory = ::operator new(bytes, aligned(bytes, alignment));
   // Where there are no huge pages, ordinary ones serve as well.
-  if (bytes >= kLeast) ::madvise(memory, bytes / kPage * kPage, MADV_HUGEPAGE);
+  if (bytes >= kLeast) ::madvise(memory, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);
   return memory;
 }
 

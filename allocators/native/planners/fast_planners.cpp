@@ -28,13 +28,13 @@ constexpr Size kHighest = Size{1} << 62;
   throw OutOfMemory("plan: a block of " + human_bytes(size) + " ends beyond 2^62 bytes");
 }
 
-constexpr double kLongest = 0x1p34;  // more than twice any time
+constexpr double kLongestTime = 0x1p34;  // more than twice any time
 
 using Order = std::vector<std::uint32_t>;
 
 // How to stack blocks that are alive for a time before the peak and for a time after it, both
 // multiplied by a weight.
-struct Rule {
+struct StackRule {
   enum class Key {
     kSum,      // the larger the sum of both, the lower
     kShorter,  // the larger the smaller of both, the lower
@@ -46,12 +46,12 @@ struct Rule {
   Key key;
   double before, after;  // weights
 };
-using Key = Rule::Key;
-constexpr Rule kRules[kStacks] = {{Key::kBothEnds, 1, 1},
-                                  {Key::kSum, 1, 0},
-                                  {Key::kSum, 0, 1},
-                                  {Key::kSum, 1, 1},
-                                  {Key::kShorter, 1, 1}};
+using Key = StackRule::Key;
+constexpr StackRule kStackRules[kStacks] = {{Key::kBothEnds, 1, 1},
+                                            {Key::kSum, 1, 0},
+                                            {Key::kSum, 0, 1},
+                                            {Key::kSum, 1, 1},
+                                            {Key::kShorter, 1, 1}};
 
 // The larger it is, the lower the block.
 double key_of(Key key, double before, double after) {
@@ -61,7 +61,7 @@ double key_of(Key key, double before, double after) {
     case Key::kShorter:
       return std::min(before, after);
     case Key::kBothEnds:
-      return after < before ? after : kLongest - before;
+      return after < before ? after : kLongestTime - before;
   }
   return 0;
 }
@@ -78,7 +78,7 @@ class Planner {
     find_peak();
   }
 
-  std::optional<Plan> run(Rule const& rule) {
+  std::optional<Plan> run(StackRule const& rule) {
     Gaps after;
     for (std::uint32_t const block : stacked(rule))
       if (!place(after, block)) return {};
@@ -120,7 +120,7 @@ class Planner {
   bool ends_late(std::uint32_t block) const { return lifetimes_[block].last > peak_; }
 
   // The blocks alive at the peak, from the bottom up.
-  Order stacked(Rule const& rule) const {
+  Order stacked(StackRule const& rule) const {
     std::vector<std::pair<double, std::uint32_t>> keys;
     for (std::uint32_t const block : begins_) {
       if (!begins_early(block) || !ends_late(block)) continue;
@@ -236,7 +236,7 @@ std::optional<Plan> plan_in_execution_order(std::span<Lifetime const> lifetimes,
 std::optional<Plan> plan_from_peak(std::span<Lifetime const> lifetimes, Size alignment,
                                    std::size_t stack, Stop const& stop) {
   check_alignment(alignment);
-  return Planner(lifetimes, alignment, stop).run(kRules[stack]);
+  return Planner(lifetimes, alignment, stop).run(kStackRules[stack]);
 }
 
 namespace {

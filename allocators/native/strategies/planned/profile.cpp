@@ -22,8 +22,8 @@ namespace {
 using When = StepKind::When;
 
 constexpr std::size_t kMostKinds = 32;
-constexpr std::size_t kLongest = std::size_t{1} << 20;  // most requests of a step
-constexpr std::uint64_t kEarned = 16;                   // comparisons earned by each request
+constexpr std::size_t kMostRequests = std::size_t{1} << 20;  // most requests of a step
+constexpr std::uint64_t kEarned = 16;                        // comparisons earned by each request
 constexpr std::uint64_t kEarnedForRepeated = 64;
 constexpr std::uint64_t kCheap = 1024;  // comparisons: the price of a plan for 64 blocks
 
@@ -32,7 +32,7 @@ constexpr std::uint64_t kCheap = 1024;  // comparisons: the price of a plan for 
 // A request that is not the next one of an exact step with a plan.
 Profile::Place Profile::other_request(Size size) {
   std::size_t const number = this_step_.size();
-  if (number == kLongest) return {};
+  if (number == kMostRequests) return {};
   if (number >= sizes_.size() || sizes_[number] != size) {
     expected_ = kNone;
     sizes_ = {};
