@@ -144,14 +144,19 @@ def _unpacked(file: IO[bytes]) -> tuple[IO[bytes], str] | None:
 
 
 def _expanded(file: IO[bytes], source: IO[bytes], kind: str) -> IO[bytes]:
-    """The content of a source that expands a part of a file; raises TraceError."""
+    """The content of a source that expands a part of a file; raises TraceError.
+
+    Of a file that was cut off, JSON is returned as far as it goes: its reader says that it does
+    not end. Others could seem whole.
+    """
     position = file.tell()
     size = file.seek(0, os.SEEK_END)
     file.seek(position)
     most = most_expanded(size)
     copy = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  the caller closes it
     try:
-        while part := source.read(_PART):
+        read = getattr(source, "read1", source.read)  # returns what there is before a cut
+        while part := read(_PART):
             if copy.tell() + len(part) > most:
                 raise TraceError(
                     f"is {kind} of {size:,} bytes that expands to more than {most:,} bytes; if"
@@ -160,7 +165,13 @@ def _expanded(file: IO[bytes], source: IO[bytes], kind: str) -> IO[bytes]:
             copy.write(part)
         copy.seek(0)
         return copy
-    except (EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError) as error:
+    except EOFError as error:
+        copy.seek(0)
+        if copy.read(1) not in (b"{", b"["):
+            raise TraceError(f"is {kind}, but damaged: it was cut off") from error
+        copy.seek(0)
+        return copy
+    except (zlib.error, lzma.LZMAError, zipfile.BadZipFile, OSError) as error:
         if isinstance(error, OSError) and error.errno:
             raise
         raise TraceError(f"is {kind}, but damaged: {str(error).splitlines()[0]}") from error

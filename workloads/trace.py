@@ -125,6 +125,13 @@ class Trace(EventArrays):
         """The private pool of an event, 0 for none."""
         return 0 if self.pool is None else int(self.pool[event])
 
+    def without_pools(self) -> Trace:
+        """The trace as it were if no private pool existed."""
+        of_a_pool = (self.op >= POOL_CREATE) | ((self.op == TRIM) & (self.pool != 0))
+        kept = ~of_a_pool
+        columns = {name: column[kept] for name, column in self.columns().items()}
+        return replace(self, **columns | {"pool": None, "pools": ()})
+
     def pool_events(self) -> Iterator[tuple[int, str, int]]:
         """The events of private pools: the event, its name in POOL_EVENTS, and the pool."""
         names = {op: name for name, op in POOL_EVENTS.items()}

@@ -338,7 +338,17 @@ class _Case:
             remedies[: sentences.MOST_REMEDIES],
             "at the peak" if event is None else "when the request fails",
             _holders(trace, event),
-            (*more, *_lacks(trace, run.capacity), *checks),
+            (*more, *self._pools(), *_lacks(trace, run.capacity), *checks),
+        )
+
+    def _pools(self) -> tuple[str, ...]:
+        """What private pools keep from other requests, if that is much."""
+        trace, need = self.trace, self.need
+        if not trace.pools or need is None or trace.layout is not None:
+            return ()
+        alone = Runner(trace.without_pools(), self.run.device).min_capacity(self.allocator) or need
+        return (
+            (sentences.pools(len(trace.pools), need, alone),) if alone < (1 - ROOM) * need else ()
         )
 
 

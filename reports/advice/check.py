@@ -141,6 +141,15 @@ def needs_setting(device: str, fails: str, load: int, capacity: int) -> str:
     return f"FITS {device} ONLY WITH A SETTING: without it, {_in_pieces(fails, load, capacity)}."
 
 
+def pools(count: int, need: int, alone: int) -> str:
+    """Private pools keep memory. Bytes that the program needs with them, and without."""
+    are = "A private pool keeps" if count == 1 else f"{count} private pools keep"
+    return (
+        f"{are} {units.size(need - alone)} that other requests cannot use: without private pools,"
+        f" the program needs {units.size(alone)}."
+    )
+
+
 def fragmented(device: str, fails: str, load: int, capacity: int) -> str:
     """It fails although the load is below the capacity, and no setting is enough."""
     return (

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from allocbench.base.cards import find
@@ -17,6 +18,7 @@ from allocbench.replays.runner import Runner
 from allocbench.reports.advice.check import Answer, exit_code
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from allocbench.workloads.coverage import Coverage
+from allocbench.workloads.vocabulary import PrivatePool
 from tests.questions.test_whatif import training
 from tests.traces import Event, make
 
@@ -50,6 +52,18 @@ def test_a_program_that_fits() -> None:
     assert (answer.verdict, answer.exit_code) == ("fits", 0)
     assert (answer.need, answer.capacity, answer.bound) == (192 * MIB, GIB, False)
     assert answer.remedies == () == answer.unknown
+
+
+@pytest.mark.parametrize(("pooled", "outside", "need"), [(64, 128, 192), (20, 512, 532)])
+def test_memory_that_private_pools_keep(pooled: int, outside: int, need: int) -> None:
+    """A block of a pool is freed before one is made outside of it; little is not worth a word."""
+    events = [(4, 0, 0), (ALLOC, 0, pooled * MIB), (FREE, 0, 0), (ALLOC, 1, outside * MIB)]
+    pool = np.array([1, 1, 1, 0], np.uint16)
+    trace = make(events, pool=pool, pools=(PrivatePool("0.1"),))
+    answer = check(trace, "sim:1GiB")
+    assert answer.need == need * MIB
+    told = "keeps 64.0 MiB that other requests cannot use: without private pools, the program"
+    assert any(f"{told} needs 128 MiB" in line for line in answer.unknown) == (pooled == 64)
 
 
 def test_a_program_whose_load_exceeds_the_card() -> None:

@@ -3,8 +3,12 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import accumulate
@@ -244,6 +248,19 @@ def test_a_file_that_ends_in_the_middle() -> None:
         assert trace.size.tolist() == [512 * n for n in range(1, whole + 1)]
         assert "ends in the middle" in trace.provenance.extra["note"]
         assert not trace.coverage.whole
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+def test_a_packed_file_that_was_cut_off(pack: Callable[[bytes], bytes]) -> None:
+    """What was packed before the cut is read; events of random sizes leave something there."""
+    sizes = random.Random(1).sample(range(1, 1 << 40), 20_000)
+    text = json.dumps({"traceEvents": [memory(n, size, size) for n, size in enumerate(sizes, 1)]})
+    packed = pack(text.encode())
+    Path("profile.dat").write_bytes(packed[: len(packed) * 3 // 4])
+    trace = read("profile.dat")
+    assert 0 < len(trace) < len(sizes)
+    assert trace.size.tolist() == sizes[: len(trace)]
+    assert "ends in the middle" in trace.provenance.extra["note"]
 
 
 @pytest.mark.parametrize(
