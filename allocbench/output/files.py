@@ -13,8 +13,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from allocbench import errors
 from allocbench.base.files import STDOUT as STDOUT
 from allocbench.base.files import open_output as open_output
@@ -24,7 +22,6 @@ from allocbench.output import stdout
 from allocbench.output.stdout import tell_notes
 from allocbench.reports.rows import results
 from allocbench.workloads import FREE, Trace, TraceError
-from allocbench.workloads.files import WRITERS, kind_by_extension
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -153,6 +150,8 @@ def check_trace_output(path: str, kind: str | None = None) -> str:
 
     Raises UsageError unless a trace can be written to the path.
     """
+    from allocbench.workloads.files import WRITERS, kind_by_extension  # imports numpy: see --help
+
     if kind is not None and kind not in WRITERS:
         raise UsageError(f"--format {kind}: no such format; valid: {', '.join(WRITERS)}")
     try:
@@ -175,13 +174,15 @@ def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:
     Marks and trims that the format cannot store are counted on standard error. Raises TraceError
     or UsageError naming the path.
     """
+    from allocbench.workloads.files import WRITERS
+
     kind = check_trace_output(path, kind)
     with open_output(path) as sink:
         try:
             WRITERS[kind](trace, sink)
         except TraceError as error:
             raise TraceError(f"{path}: {error}") from error
-    left_out = np.count_nonzero(trace.op > FREE)
+    left_out = int((trace.op > FREE).sum())
     if kind != "parquet" and left_out:
         tell_notes([f"{left_out:,} marks and trims were left out: CSV cannot store them"])
     if kind != "parquet" and not trace.coverage.whole:
