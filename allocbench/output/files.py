@@ -21,10 +21,12 @@ from allocbench.errors import UsageError
 from allocbench.output import stdout
 from allocbench.output.stdout import tell_notes
 from allocbench.reports.rows import results
-from allocbench.workloads import FREE, Trace, TraceError
+from allocbench.workloads.vocabulary import FREE, TraceError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from allocbench.workloads import Trace
 
 _OPTIONS = re.compile(r":(?=\w+=)")
 
