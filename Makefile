@@ -19,7 +19,7 @@ test: $(VENV)/.test  ## the whole test suite, on all processors; TESTS=tests/com
 # ThreadSanitizer leaves few addresses, 64 GiB for each null GPU; some kernels randomize addresses more
 # than it can bear (setarch -R turns that off).
 SANITIZED := $(addprefix tests/allocators/,planners strategies test_threads.py test_entry_points.py \
-  test_program_streams.py test_captures.py) \
+  test_program_streams.py test_captures.py test_external.py) \
   $(addprefix tests/null_gpu/,test_core.py test_driver.py test_values.py) \
   tests/workloads/importers tests/test_fuzz_inputs.py
 THREADED := $(addprefix tests/allocators/,test_threads.py test_entry_points.py test_thread_stress.py)

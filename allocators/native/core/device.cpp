@@ -40,6 +40,7 @@ Address Device::reserve(Size size, void const* owner) {
 }
 
 bool Device::adopt(Address segment, Size size, void const* owner) {
+  if (segment == 0) return false;  // the null address
   std::scoped_lock const guard(mutex_);
   if (closed_ || !do_adopt(segment, size)) return false;
   hold(segment, size, owner, Kind::kSegment);
