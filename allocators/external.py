@@ -15,7 +15,7 @@ from allocbench.allocators._core import SegmentSource, SpecError
 
 
 class External(Protocol):
-    """What such a class has. All sizes are in bytes; address 0 is none."""
+    """The methods that such a class must have. Sizes are in bytes; address 0 means no block."""
 
     def allocate(self, size: int, stream: int) -> int:
         """The address of a block of `size` bytes; 0, None or MemoryError refuses the request."""
@@ -25,9 +25,9 @@ class External(Protocol):
 
 
 def find(name: str) -> Callable[[SegmentSource], External]:
-    """The class that `name` names. A module that Python does not find may be a file here.
+    """The class of `module:Class`. If Python finds no such module, it may be a file in this folder.
 
-    Raises SpecError if there is none, or if the module cannot be imported.
+    Raises SpecError if the class or a method is missing, or if the module cannot be imported.
     """
     module_name, _, class_name = name.rpartition(":")
     try:

@@ -97,14 +97,16 @@ def judge(
     places = _integers("offsets", offsets, "uint64")
     if len(places) != len(bounds.offsets):
         raise SpecError(f"offsets: {len(places)} for {len(bounds.offsets)} blocks")
-    if overlap := _overlap(np.asarray(sizes), np.asarray(first), np.asarray(last), places):
+    lengths = np.asarray(sizes).tolist()
+    if overlap := _overlap(lengths, np.asarray(first), np.asarray(last), places.tolist()):
         raise SpecError("blocks {} and {} are alive at the same time and overlap".format(*overlap))
-    height = max(map(sum, zip(places.tolist(), np.asarray(sizes).tolist(), strict=True)), default=0)
+    ends = (place + length for place, length in zip(places.tolist(), lengths, strict=True))
+    height = max(ends, default=0)
     return PlanResult(planner, places, height, bounds.max_load, bounds.lower_bound, 0.0)
 
 
 def _overlap(
-    sizes: NDArray[Any], first: NDArray[Any], last: NDArray[Any], offsets: NDArray[Any]
+    sizes: list[int], first: NDArray[Any], last: NDArray[Any], offsets: list[int]
 ) -> tuple[int, int] | None:
     """The positions of two blocks that share a byte at some instant.
 
@@ -112,19 +114,19 @@ def _overlap(
     """
     changes = sorted(
         (when, begins, block)
-        for begins, column in ((0, last), (1, first))
+        for begins, column in ((False, last), (True, first))  # at one instant, ends come first
         for block, when in enumerate(column.tolist())
-    )  # ends come first
+    )
     live: list[tuple[int, int]] = []  # offset, block
     for _, begins, block in changes:
-        entry = (int(offsets[block]), block)
+        entry = (offsets[block], block)
         place = bisect.bisect_left(live, entry)
         if not begins:
             live.pop(place)
             continue
         live.insert(place, entry)
         for (start, below), (end, above) in itertools.pairwise(live[max(place - 1, 0) : place + 2]):
-            if start + int(sizes[below]) > end:
+            if start + sizes[below] > end:
                 return below, above
     return None
 

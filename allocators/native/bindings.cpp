@@ -209,8 +209,8 @@ nb::callable& class_finder() {
   return *finder;
 }
 
-// Calls need the GIL. An exception of the class becomes a SpecError, except for a MemoryError,
-// which refuses a request.
+// Calls need the GIL. An exception of the class becomes a SpecError, except for a MemoryError of
+// `allocate`, which refuses the request.
 class PythonAllocator final : public ExternalAllocator {
  public:
   PythonAllocator(std::string const& name, SegmentSource& source)
@@ -229,9 +229,14 @@ class PythonAllocator final : public ExternalAllocator {
   }
 
   Address allocate(Size requested, Stream stream) override {
-    return call(".allocate", [&] {
-      nb::object const address = object_.attr("allocate")(requested, stream);
-      return address.is_none() ? 0 : nb::cast<Address>(address);
+    return call(".allocate", [&]() -> Address {
+      try {
+        nb::object const address = object_.attr("allocate")(requested, stream);
+        return address.is_none() ? 0 : nb::cast<Address>(address);
+      } catch (nb::python_error const& error) {
+        if (error.matches(PyExc_MemoryError)) return 0;
+        throw;
+      }
     });
   }
   void free(Address address, Size, Stream) override {
@@ -251,7 +256,6 @@ class PythonAllocator final : public ExternalAllocator {
     try {
       return made();
     } catch (nb::python_error& error) {
-      if (error.matches(PyExc_MemoryError)) return 0;
       if (error.matches(PyExc_KeyboardInterrupt)) throw;
       std::string const what = nb::cast<std::string>(nb::str(error.value()));
       throw SpecError(name_ + method + " raised " +

@@ -19,6 +19,8 @@ EXAMPLES = (
     "allocbench league --allocators caching,expandable",
     "allocbench league --allocators naive --json league.json",
 )
+HEADINGS = ("", "division", "programs", "worst one", "adversaries", "worst one", "device calls")
+"""Of the table; the cells of `cells`."""
 
 
 def run(
@@ -46,9 +48,6 @@ def run(
             sink.write(json_text.dumps(as_json(found), indent=1).encode() + b"\n")
     if json != STDOUT:
         _print(found)
-
-
-HEADINGS = ("", "division", "mean", "worst", "adversaries", "worst", "device calls")
 
 
 def cells(score: Score) -> tuple[str, ...]:

@@ -12,11 +12,13 @@ import hashlib
 import itertools
 import json
 import math
+import statistics
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import resources
 
-from allocbench.allocators import SpecError, _core
+from allocbench.allocators import _core
+from allocbench.base.errors import UserError
 from allocbench.replays.runner import Runner, innermost
 from allocbench.workloads import Trace, catalog, lifetimes
 
@@ -29,7 +31,7 @@ _ALIGNMENT = 256  # bytes, of plans
 _EFFORT = 50_000  # looks at the clock that a search may take, instead of seconds
 
 
-class LeagueError(SpecError):
+class LeagueError(UserError):
     """A workload of the set is not what it was when the set was frozen."""
 
 
@@ -54,10 +56,11 @@ class Score:
     @property
     def rank(self) -> tuple[float, float, float]:
         """What decides the order within a division, the first place lowest."""
-        return tuple(
+        programs, worst, calls = (
             math.inf if value is None else round(value, 4)
             for value in (self.programs, self.worst, self.calls)
-        )  # type: ignore[return-value]
+        )
+        return programs, worst, calls
 
 
 def frozen() -> dict[str, dict[str, str]]:
@@ -153,19 +156,24 @@ def _score(
         next((one for one, ratio in programs.items() if ratio == worst), None),
         _mean(adversaries),
         _worst(adversaries),
-        _mean(max(each, 1e-3) for each in calls) if calls else None,
+        _mean(calls),
         ratios,
     )
 
 
 def _mean(ratios: Iterable[float | None]) -> float | None:
-    """The geometric mean; None if one is."""
-    known = list(ratios)
-    if None in known or not known:
-        return None
-    return math.exp(math.fsum(math.log(ratio) for ratio in known if ratio) / len(known))
+    """The geometric mean, without digits that differ between C libraries; None as `_worst`."""
+    known = _known(ratios)
+    return round(statistics.geometric_mean(known), 6) if known else None
 
 
 def _worst(ratios: Iterable[float | None]) -> float | None:
-    known = list(ratios)
-    return None if None in known or not known else max(ratio for ratio in known if ratio)
+    """The largest; None if one is None, or if there are none."""
+    return max(_known(ratios), default=None)
+
+
+def _known(ratios: Iterable[float | None]) -> list[float]:
+    """The ratios; nothing if one is not known."""
+    every = list(ratios)
+    known = [ratio for ratio in every if ratio is not None]
+    return known if len(known) == len(every) else []

@@ -58,10 +58,10 @@ class Column:
         return f"{number:,}"
 
     def exact(self, number: float | int | None) -> str:
-        """The number unrounded, with its unit."""
+        """The number with its unit: a whole number in full, others with six digits."""
         if number is None:
             return units.NOT_AVAILABLE
-        digits = f"{number:,}" if isinstance(number, int) else repr(number)
+        digits = f"{number:,}" if isinstance(number, int) else f"{number:.6g}"
         return f"{digits} {self.unit}" if self.unit in ("bytes", "seconds", "bits") else digits
 
 

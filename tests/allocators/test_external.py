@@ -78,6 +78,19 @@ class Full(Base):
     def allocate(self, size, stream):
         raise MemoryError
 
+class FreesBadly(Base):
+    def allocate(self, size, stream):
+        return self.segment
+
+    def free(self, address):
+        raise MemoryError("no table")
+
+class BeginsBadly(Base):
+    def __init__(self, device):
+        raise MemoryError("no room")
+
+    def allocate(self, size, stream): ...
+
 class Begins:
     def __init__(self):
         pass
@@ -200,15 +213,20 @@ def test_a_segment_with_a_block_in_use_stays(classes: str) -> None:
     assert allocator.stats().reserved == 0
 
 
-def test_memory_error_refuses(classes: str) -> None:
+def test_memory_error_refuses_a_request_and_nothing_else(classes: str) -> None:
     with pytest.raises(OutOfMemory):
         made(f"{classes}:Full").allocate(512)
+    allocator = made(f"{classes}:FreesBadly")
+    block = allocator.allocate(512)
+    with pytest.raises(SpecError, match="free raised MemoryError: no table"):
+        allocator.deallocate(block)
 
 
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
         ("{}:Begins", "raised TypeError"),
+        ("{}:BeginsBadly", "raised MemoryError: no room"),
         ("{}:NoFree", "has no method 'free'"),
         ("{}:Nothing", "has no class 'Nothing'"),
         ("no_such_module:Pool", "no module is called 'no_such_module'"),

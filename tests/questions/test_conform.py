@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,14 @@ def test_broken_promises_are_found(tmp_path: Path, name: str, broken: set[str]) 
     found = {promise.name for promise in promises if not promise.holds}
     assert {next(name for name in found if name.startswith(start)) for start in broken} == found
     assert as_json(name, promises)["conforms"] == broken.isdisjoint({ALIGNED, REUSE})
+
+
+def test_the_example_of_the_documentation_keeps_every_promise(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs/extending.md").read_text(encoding="utf-8")
+    code = re.search(r"```python\n(class Exact:.*?)```", page, flags=re.DOTALL)
+    assert code
+    (tmp_path / "exact.py").write_text(code[1])
+    assert [one.name for one in conform(f"{tmp_path / 'exact.py'}:Exact") if not one.holds] == []
 
 
 @pytest.mark.parametrize("name", ["arena", "caching", "expandable", "naive", "tlsf"])

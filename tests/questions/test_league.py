@@ -54,7 +54,7 @@ def test_scores_of_a_set_computed_by_hand() -> None:
     assert buddy.name == "buddy:region=256MiB"
     ramp, wider = buddy.ratios[RAMP] or 0, buddy.ratios[other] or 0
     assert 1 <= ramp < wider
-    assert buddy.programs == pytest.approx(sqrt(ramp * wider))
+    assert buddy.programs == pytest.approx(sqrt(ramp * wider), abs=1e-6)
     assert (buddy.worst, buddy.worst_workload) == (wider, other)
 
 

@@ -15,8 +15,11 @@ _PART = 1 << 20  # bytes
 _MOST = 1 << 26  # characters of one element
 _SPACE = " \t\n\r"
 _LONGEST_ESCAPE = 6  # letters
-_ESCAPE = re.compile(r'\\(?:(["\\/bfnrt]|u[0-9a-fA-F]{4})|((?:u[0-9a-fA-F]{0,3})?\Z))?')
-"""A backslash, what it escapes, or what may be the beginning of that at the end of a text."""
+_ESCAPE = re.compile(r'\\(?:(["\\/]|u[0-9a-fA-F]{4})|((?:u[0-9a-fA-F]{0,3})?\Z))?')
+"""A backslash, what it escapes, or what may be the beginning of that at the end of a text.
+
+A program that writes some backslashes as they are does so in `C:\\train.py`, too: `\\t` is no tab.
+"""
 
 
 class TruncatedError(TraceError):

@@ -201,9 +201,11 @@ def test_backslashes_that_escape_nothing_stand_for_themselves(
         "\\u12",
         "\\ud83d\\ude00 \\U",
         "\\/\\xff",
+        "C:\\new\\train.py",
         "q",
     ]
-    meant = ["C:\\Users\\me", "a\\b", "\u00e9\\q", "\\u12", "\U0001f600 \\U", "/\\xff", "q"]
+    meant = ["C:\\Users\\me", "a\\b", "\u00e9\\q", "\\u12", "\U0001f600 \\U", "/\\xff"]
+    meant += ["C:\\new\\train.py", "q"]
     events = [
         event
         for n in range(len(written))
