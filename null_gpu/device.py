@@ -8,7 +8,7 @@ native library (`libraries/workspaces.hpp`) applies it.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -217,28 +217,16 @@ def _checked(device: NullDevice) -> NullDevice:
 
 
 def _card(name: str) -> Card:
-    with_compute = [card for card in cards.cards() if card.compute is not None]
-    names = ", ".join(card.slug for card in with_compute)
-    matching = [card for card in cards.find(name) if card.compute is not None]
+    known = [card for card in cards.cards() if card.compute is not None]
+    matching = [card for card in cards.find(name) if card in known]
     if not matching:
-        near = _nearest(name.lower(), [card.slug for card in with_compute])
-        suggestion = f"nearest: {', '.join(near)}" if near else f"these are: {names}"
-        raise SpecError(f"'{name}' is not a card that the null GPU supports; {suggestion}")
+        suggested = cards.suggestion(name, known)
+        raise SpecError(f"'{name}' is not a card that the null GPU supports; {suggested}")
     card = cards.meant(matching)
     if card is None:
         several = ", ".join(card.slug for card in matching)
         raise SpecError(f"'{name}' is the name of several cards: {several}")
     return card
-
-
-def _nearest(name: str, slugs: Sequence[str]) -> list[str]:
-    """The slugs whose beginning up to a dash is most like a name: h100, h100-sxm, h100-sxm-80gb."""
-    begins = dict[str, str]()
-    for slug in slugs:
-        for end in (place for place, letter in enumerate(slug + "-") if letter == "-"):
-            if any(letter.isdigit() for letter in slug[:end]):
-                begins.setdefault(slug[:end], slug)
-    return list(dict.fromkeys(begins[text] for text in get_close_matches(name, begins)))
 
 
 def _workspaces(options: Mapping[str, str]) -> dict[str, str]:

@@ -64,7 +64,7 @@ MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
     "allocators": 22_300,
-    "allocbench/base": 1_300,
+    "allocbench/base": 1_315,
     "allocbench/output": 640,
     "allocbench/programs": 1_140,
     "allocbench/replays": 1_920,

@@ -11,6 +11,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -204,6 +205,20 @@ def meant(matching: Sequence[Card]) -> Card | None:
     if len({card.nominal for card in matching}) != 1:
         return None
     return max(matching, key=lambda card: card.compute.multiprocessors if card.compute else 0)
+
+
+def suggestion(name: str, known: Sequence[Card]) -> str:
+    """The cards whose names are most like one that no card has; else all of them.
+
+    A name is compared with the beginning of each slug up to a dash: h100, h100-sxm, h100-sxm-80gb.
+    """
+    slugs, begins = [card.slug for card in known], dict[str, str]()
+    for slug in slugs:
+        for end in (place for place, letter in enumerate(slug + "-") if letter == "-"):
+            if any(letter.isdigit() for letter in slug[:end]):
+                begins.setdefault(slug[:end], slug)
+    near = dict.fromkeys(begins[text] for text in get_close_matches(name.lower(), begins))
+    return f"nearest: {', '.join(near)}" if near else f"these are: {', '.join(slugs)}"
 
 
 def _beginnings(name: str) -> set[str]:

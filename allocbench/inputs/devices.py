@@ -4,11 +4,10 @@
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 
 from allocbench import allocators
 from allocbench.allocators import human_bytes, spec
-from allocbench.base.cards import Card, cards, find, label, meant, of_device
+from allocbench.base.cards import Card, cards, find, label, meant, of_device, suggestion
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import KIND as NULL
@@ -29,10 +28,7 @@ def card_of(given: str, name: str) -> Card:
     if matching:
         names = ", ".join(card.name for card in matching)
         raise UsageError(f"{given}: more than one card has that name; they are {names}")
-    slugs = [card.slug for card in cards()]
-    near = get_close_matches(name.lower(), slugs, n=3)
-    known = f"did you mean {' or '.join(near)}?" if near else f"the cards are {', '.join(slugs)}"
-    raise UsageError(f"{given}: no such card; {known}")
+    raise UsageError(f"{given}: no such card; {suggestion(name, cards())}")
 
 
 def device_of(text: str) -> str:

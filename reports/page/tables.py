@@ -248,7 +248,7 @@ def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
 
 
 def _exact(rows: pd.DataFrame, name: str, column: Column, value: float | int | None) -> str:
-    """The number with its unit, with the interval of its passes or of its assumed costs, if any."""
+    """The number unrounded, with the interval of its passes or of its assumed costs, if any."""
     text = column.exact(value)
     low, high = interval(rows, name, column)
     if value is None or low == high or not math.isfinite(high):

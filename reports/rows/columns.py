@@ -58,10 +58,10 @@ class Column:
         return f"{number:,}"
 
     def exact(self, number: float | int | None) -> str:
-        """The number with its unit: a whole number in full, others with six digits."""
+        """The number unrounded, with its unit."""
         if number is None:
             return units.NOT_AVAILABLE
-        digits = f"{number:,}" if isinstance(number, int) else f"{number:.6g}"
+        digits = f"{number:,}" if isinstance(number, int) else repr(number)
         return f"{digits} {self.unit}" if self.unit in ("bytes", "seconds", "bits") else digits
 
 
