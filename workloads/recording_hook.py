@@ -10,6 +10,7 @@ steps after which the process ends, or empty for no limit. Only the standard lib
 from __future__ import annotations
 
 import atexit
+import inspect
 import itertools
 import json
 import os
@@ -18,6 +19,7 @@ import signal
 import sys
 import time
 import weakref
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -30,6 +32,8 @@ OPTIMIZER_STEP = "allocbench.optimizer_step"
 
 POOL_EVENT = "allocbench.pool"
 """Begins the annotation of an event of a private pool."""
+POOL_SEGMENTS = "segments"
+"""The event that a pool may be released; see `PrivatePools._tell_segments`."""
 UNKNOWN_POOL = (0, 0)
 
 
@@ -37,7 +41,7 @@ def annotation(event: str, pool: Sequence[int], *traits: str) -> str:
     """The annotation of an event of a private pool, such as capture_begin.
 
     traits: of a MemPool, use_on_oom or no_split; of a capture, its name, because its pool is still
-    unknown (UNKNOWN_POOL) when it begins.
+    unknown (UNKNOWN_POOL) when it begins; of POOL_SEGMENTS, the segments.
     """
     return " ".join((POOL_EVENT, event, ".".join(map(str, pool)), *traits))
 
@@ -166,6 +170,7 @@ class PrivatePools:
             weakref.WeakKeyDictionary()
         )
         self._captures: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+        self._owners = Counter[tuple[int, ...]]()
         self._numbers = itertools.count()
         graph = torch.cuda.CUDAGraph
         _wrap(graph, "capture_begin", after=self._begun)
@@ -182,7 +187,7 @@ class PrivatePools:
             leave = "_cuda_endAllocateToPool"
             _wrap(owner, leave, before=lambda _d, pool: self._tell("pool_leave", pool))
             release = "_cuda_releasePool"
-            _wrap(owner, release, before=lambda _d, pool: self._tell("pool_release", pool))
+            _wrap(owner, release, before=lambda _d, pool: self._released(pool))
 
     def _tell(self, event: str, pool: Sequence[int], *traits: str) -> None:
         with (
@@ -209,9 +214,36 @@ class PrivatePools:
         self._release_at_end(pool, pool.id)
 
     def _release_at_end(self, owner: Any, pool: Sequence[int]) -> None:
-        end = weakref.finalize(owner, self._tell, "pool_release", tuple(pool))
+        pool = tuple(pool)
+        self._owners[pool] += 1
+        end = weakref.finalize(owner, self._released, pool, 1)
         end.atexit = False
         self._ends[owner] = end
+
+    def _released(self, pool: Sequence[int], owners: int = 0) -> None:
+        self._owners[tuple(pool)] -= owners
+        if not self._owners[tuple(pool)]:
+            with suppress(Exception):
+                self._tell_segments(pool)
+        self._tell("pool_release", pool)
+
+    def _tell_segments(self, pool: Sequence[int]) -> None:
+        """Tell which segments a pool has: address, bytes and stream, each in base 16.
+
+        Up to PyTorch 2.12, events do not name the pool. Those of a pool whose memory was given back
+        are not in the snapshot at the end either.
+        """
+        if self._torch.__version__ >= (2, 13):
+            return
+        taken = self._torch.cuda.memory_snapshot
+        known = inspect.signature(taken).parameters
+        options = {"mempool_id": pool, "include_traces": False}  # from 2.7 and 2.10 on
+        held = [
+            f"{segment['address']:x}_{segment['total_size']:x}_{segment['stream']:x}"
+            for segment in taken(**{name: options[name] for name in known if name in options})
+            if tuple(segment["segment_pool_id"]) == tuple(pool)
+        ]
+        self._tell(POOL_SEGMENTS, pool, *held)
 
     def _reset(self, graph: Any) -> None:
         end = self._ends.pop(graph, None)

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -37,6 +36,7 @@ from allocbench.workloads.importers.addresses import (
 from allocbench.workloads.importers.snapshot_additions import (
     apart,
     labels_with,
+    noted_segments,
     pool_uses,
     with_modules,
 )
@@ -50,7 +50,6 @@ _OUT_OF_MEMORY = "oom"
 DEFERRED = "deferred_frees"
 """Key in a provenance's `extra`: blocks that were used on another stream, see `_deferred`."""
 _MOST_PLACES = 3
-_address = attrgetter("address")
 
 
 def read(
@@ -97,6 +96,8 @@ class _Device:
         self._time_ns = self._of_requests("time_us") * 1000
         self.calls = self._calls()
         self._marks, self._of_pools = apart(snapshot.annotations(number))
+        noted = noted_segments(self._of_pools, self._time_ns, snapshot.pools.number)
+        self._released = starts.name_pools(self.calls, noted, len(self._time_ns))
         self.unknown = ""
 
     def _is(self, *actions: str) -> NDArray[np.bool_]:
@@ -173,37 +174,33 @@ class _Device:
         """The private pool of each request: the one that it names, or that of the segment around
         its address. None if there is no private pool.
 
-        The device may have given the addresses to another pool before: a request belongs to the
-        segment at its address if it has the same stream and comes after the segment was obtained.
+        The device may give the addresses to several pools: a request belongs to the segment at its
+        address if it has the same stream, and comes after the segment was obtained and before it
+        was given back.
         """
         pool = self._snapshot.pools.of(self._of_requests("pool_id"))
-        private = sorted((one for one in self.segments if one.pool > 0), key=_address)
-        if not private:
-            return np.maximum(pool, 0) if pool.max(initial=0) > 0 else None
         obtained = {
             str(call.address): call.position
             for call in self.calls
             if call.action == starts.SEGMENT_ALLOC
         }
-        begin, end, of, number, since = (
-            np.array(column)
-            for column in zip(
-                *(
-                    (one.address, one.end, one.stream, one.pool, obtained.get(str(one.address), 0))
-                    for one in private
-                ),
-                strict=True,
+        held = [
+            starts.Lifetime(
+                one.address, one.end, one.stream, one.pool,
+                obtained.get(str(one.address), 0), len(pool),
             )
-        )
-        inside = np.searchsorted(begin.astype(np.uint64), address, side="right") - 1
-        around = (
-            (pool < 0)
-            & (inside >= 0)
-            & (address < end.astype(np.uint64)[inside])
-            & (stream == of[inside])
-            & (np.arange(len(pool)) >= since[inside])
-        )
-        return np.where(around, number[inside].astype(np.int32), np.maximum(pool, 0))
+            for one in self.segments
+            if one.pool > 0
+        ]  # fmt: skip
+        order = np.argsort(address, kind="stable")
+        ordered, unnamed = address[order], pool < 0
+        pool = np.maximum(pool, 0)
+        for one in (*self._released, *held):
+            first, last = np.searchsorted(ordered, np.array([one.begin, one.end], np.uint64))
+            inside = order[first:last]
+            inside = inside[(inside >= one.since) & (inside < one.until)]
+            pool[inside[unnamed[inside] & (stream[inside] == one.stream)]] = one.pool
+        return pool if pool.any() else None
 
     def _segments(self) -> list[starts.Segment]:
         """The segments held at the end; those of older snapshots may lack a pool and a kind."""

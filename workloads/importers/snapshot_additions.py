@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 
 from allocbench.workloads.importers.addresses import AddressedEvents, PoolUse
 from allocbench.workloads.importers.labels import marks_of
+from allocbench.workloads.importers.snapshot_start import NotedSegment
 from allocbench.workloads.modelled_workspaces import marked
-from allocbench.workloads.recording_hook import POOL_EVENT, UNKNOWN_POOL
+from allocbench.workloads.recording_hook import POOL_EVENT, POOL_SEGMENTS, UNKNOWN_POOL
 from allocbench.workloads.trace import Trace, spans
 from allocbench.workloads.vocabulary import MAX_SIZE, POOL_EVENTS, POOL_TRAITS, PrivatePool
 
@@ -32,6 +33,7 @@ _CLOCKS_DIFFER = 1_000_000  # ns, at most
 _MUCH = 20  # times as far away: then the clocks are wrong rather than the order
 _LONGEST = 200  # characters of a rule
 _EVENT = re.compile(rf"{re.escape(POOL_EVENT)} (\w+) (\d{{1,18}}\.\d{{1,18}})((?: \w+)*)")
+_SEGMENT = re.compile(r"[0-9a-f]{1,16}_[0-9a-f]{1,16}_[0-9a-f]{1,15}")
 _UNKNOWN_POOL = ".".join(map(str, UNKNOWN_POOL))
 Named: TypeAlias = tuple[int, str]
 """When an annotated range begins, in ns, and its name."""
@@ -260,6 +262,26 @@ def pool_uses(
         if chosen or of not in traits:
             traits[of] = PrivatePool("", *(trait in chosen for trait in POOL_TRAITS))
     return uses, traits
+
+
+def noted_segments(
+    annotations: Sequence[Named],
+    time_ns: NDArray[np.int64],
+    number: Callable[[str], int],
+) -> list[NotedSegment]:
+    """The segments that pools had before they were released, in order; see `pool_uses`."""
+    rising = np.maximum.accumulate(time_ns)
+    found = list[NotedSegment]()
+    for when, name in sorted(annotations):
+        match = _EVENT.fullmatch(name)
+        if match is None or match[1] != POOL_SEGMENTS:
+            continue
+        before = int(np.searchsorted(rising, when))
+        for text in filter(_SEGMENT.fullmatch, match[3].split()):
+            address, size, stream = (int(part, 16) for part in text.split("_"))
+            if address + size <= MAX_SIZE:
+                found.append(NotedSegment(before, number(match[2]), address, size, stream))
+    return found
 
 
 def _events(annotations: Sequence[Named]) -> list[tuple[int, str, str, list[str]]]:

@@ -70,6 +70,59 @@ class SegmentCall(NamedTuple):
     position: int
 
 
+class NotedSegment(NamedTuple):
+    """A segment, or mapped range, that a private pool had before an alloc or free."""
+
+    position: int
+    pool: int
+    address: int
+    size: int
+    stream: int
+
+
+class Lifetime(NamedTuple):
+    """The allocs and frees, from `since` up to `until`, during which a pool has some addresses."""
+
+    begin: int
+    end: int
+    stream: int
+    pool: int
+    since: int
+    until: int
+
+
+def name_pools(
+    calls: list[SegmentCall], noted: Sequence[NotedSegment], positions: int
+) -> list[Lifetime]:
+    """Set the pools of calls whose segments were noted, and return when these segments existed.
+
+    positions: number of allocs and frees.
+    """
+    address = np.array([call.address for call in calls], np.uint64)
+    found = list[Lifetime]()
+    for segment in noted:
+        begin, end = segment.address, segment.address + segment.size
+        inside = np.flatnonzero((address >= begin) & (address < end)).tolist()
+        of_noted = list[int]()
+        for number in inside:
+            is_before = calls[number].position <= segment.position
+            if calls[number].action in SHRINKING:
+                of_noted = [] if is_before else [*of_noted, number]
+            elif is_before:
+                of_noted.append(number)
+            else:
+                break
+        for number in of_noted:
+            calls[number] = calls[number]._replace(pool=segment.pool)
+        grown, shrunk = (
+            [calls[n].position for n in of_noted if calls[n].action in actions]
+            for actions in (GROWTH, SHRINKING)
+        )
+        since, until = min(grown, default=0), max(shrunk, default=positions)
+        found.append(Lifetime(begin, end, segment.stream, segment.pool, since, until))
+    return found
+
+
 @dataclass(frozen=True)
 class Segment:
     """A segment, or a mapped range of an expandable one; small is None if unknown."""
