@@ -53,6 +53,7 @@ def run(device: str, allocator: str, workload: str) -> common.Cell:
     with tempfile.TemporaryDirectory() as folder:
         package = Path(str(sys.modules["allocbench"].__file__)).parent
         (Path(folder) / "allocbench").symlink_to(package)
+        (Path(folder) / "benchmarks").symlink_to(Path(__file__).parent)
         rows = Path(folder) / "rows.json"
         line = [sys.executable, "-P", "-m", "allocbench", "run", *DEVICES[device]]
         line += ["--allocator", allocator, "--json", str(rows), "--"]

@@ -177,7 +177,7 @@ def test_a_workload_recorded_from_a_program(copy: Copy) -> None:
     cuda = python()  # skips the test without a CUDA build of PyTorch
     module = """from dataclasses import dataclass
 
-from allocbench.workloads.program import ModelProgram
+from benchmarks.workshop.models.program import ModelProgram
 
 
 @dataclass(frozen=True)
@@ -196,24 +196,17 @@ PROGRAM = ModelProgram(run, Config(5000), Config(5), "a toy", 0)
 if __name__ == "__main__":
     PROGRAM.main()
 """
-    copy.write("workloads/models/toy.py", module)
     ignored = shutil.ignore_patterns("results", "__pycache__", "*.parquet")
     shutil.copytree(ROOT / "benchmarks", copy.root / "benchmarks", ignore=ignored)
+    copy.write("benchmarks/workshop/models/toy.py", module)
     null_gpu = launch.core()
     (copy.root / "allocators" / null_gpu.name).symlink_to(null_gpu)
     for bundled in (ROOT / "workloads" / "data").glob("*.parquet"):
         (copy.root / "workloads" / "data" / bundled.name).symlink_to(bundled)
     copy.insert(
         "workloads/catalog.py",
-        "    for workload in (\n",
-        """        Workload(
-            name="toy",
-            purpose="inference",
-            summary="one block",
-            module="allocbench.workloads.models.toy",
-            date="2026-01-01",
-        ),
-""",
+        "_INFERENCE = {\n",
+        '    "toy": ("toy", "one block"),\n',
     )
     traces = """
 from benchmarks.workshop.bundled_traces import main

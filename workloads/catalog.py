@@ -26,6 +26,12 @@ SIZES = DATA / "sizes.json"
 """The sizes of all workloads, written by `make traces`."""
 
 
+_DATE = "2026-11-22"
+"""When the bundled traces were made."""
+_PROGRAMS = "benchmarks.workshop.models"
+"""The package of their programs, which the repository has, and the wheel has not."""
+
+
 @dataclass(frozen=True)
 class Workload:
     """A bundled workload: the module of its program, and the date of its trace.
@@ -35,9 +41,9 @@ class Workload:
 
     name: str
     purpose: str
-    summary: str
     module: str
-    date: str
+    summary: str
+    date: str = _DATE
     kind: str = "captured"
 
     @property
@@ -51,101 +57,61 @@ class Workload:
         return DATA / f"{self.name}.parquet"
 
 
+_TRAINING = {
+    "diffusion-train": (
+        "diffusion_train",
+        "Stable Diffusion 1.5's U-Net trained on 4 batches of mixed aspect ratios",
+    ),
+    "dlrm-train": (
+        "dlrm",
+        "DLRM with Criteo's 26 embedding tables trained on bags of random lengths",
+    ),
+    "gpt2-train": ("gpt2", "GPT-2 124M trained with AdamW, 12 steps of varying sequence length"),
+    "llama3-8b-lora": (
+        "llama_lora",
+        "Llama-3-8B fine-tuned with LoRA and activation checkpointing, 3 steps",
+    ),
+    "moe-train": (
+        "moe",
+        "Mixture of 8 unevenly used experts, 2.7 billion parameters, trained 4 steps",
+    ),
+    "resnet50-train": (
+        "resnet",
+        "ResNet-50 trained with SGD for 2 epochs, each with a short last batch",
+    ),
+}
+_INFERENCE = {
+    "bert-serve": (
+        "bert",
+        "BERT-large embedding texts padded to six lengths, with equal tokens per batch",
+    ),
+    "diffusion-sample": (
+        "diffusion_sample",
+        "Stable Diffusion 1.5 answering 3 requests with guidance, U-Net and decoder",
+    ),
+    "llm-continuous": (
+        "llm_continuous",
+        "Llama-3-8B, continuous batching of 12 requests: chunked prompts, pooled pages",
+    ),
+    "llm-decode": (
+        "llm_decode",
+        "Llama-3-8B answering 10 requests that come and go, KV caches growing",
+    ),
+    "llm-paged": (
+        "llm_paged",
+        "Llama-3.2-1B answering 12 requests, KV caches in pages allocated one by one",
+    ),
+    "vit-serve": ("vit", "ViT-L/16 classifying 24 batches of 1 to 64 images"),
+    "whisper-beam": (
+        "whisper",
+        "Whisper large-v3-turbo transcribing 4 batches of speech by beam search",
+    ),
+}
+"""The module of the program of each workload, and a summary."""
 _WORKLOADS = {
-    workload.name: workload
-    for workload in (
-        Workload(
-            name="bert-serve",
-            purpose="inference",
-            summary="BERT-large embedding texts padded to six lengths, with equal tokens per batch",
-            module="allocbench.workloads.models.bert",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="diffusion-sample",
-            purpose="inference",
-            summary="Stable Diffusion 1.5 answering 3 requests with guidance, U-Net and decoder",
-            module="allocbench.workloads.models.diffusion_sample",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="diffusion-train",
-            purpose="training",
-            summary="Stable Diffusion 1.5's U-Net trained on 4 batches of mixed aspect ratios",
-            module="allocbench.workloads.models.diffusion_train",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="dlrm-train",
-            purpose="training",
-            summary="DLRM with Criteo's 26 embedding tables trained on bags of random lengths",
-            module="allocbench.workloads.models.dlrm",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="gpt2-train",
-            purpose="training",
-            summary="GPT-2 124M trained with AdamW, 12 steps of varying sequence length",
-            module="allocbench.workloads.models.gpt2",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="llama3-8b-lora",
-            purpose="training",
-            summary="Llama-3-8B fine-tuned with LoRA and activation checkpointing, 3 steps",
-            module="allocbench.workloads.models.llama_lora",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="llm-continuous",
-            purpose="inference",
-            summary="Llama-3-8B, continuous batching of 12 requests: chunked prompts, pooled pages",
-            module="allocbench.workloads.models.llm_continuous",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="llm-decode",
-            purpose="inference",
-            summary="Llama-3-8B answering 10 requests that come and go, KV caches growing",
-            module="allocbench.workloads.models.llm_decode",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="llm-paged",
-            purpose="inference",
-            summary="Llama-3.2-1B answering 12 requests, KV caches in pages allocated one by one",
-            module="allocbench.workloads.models.llm_paged",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="moe-train",
-            purpose="training",
-            summary="Mixture of 8 unevenly used experts, 2.7 billion parameters, trained 4 steps",
-            module="allocbench.workloads.models.moe",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="resnet50-train",
-            purpose="training",
-            summary="ResNet-50 trained with SGD for 2 epochs, each with a short last batch",
-            module="allocbench.workloads.models.resnet",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="vit-serve",
-            purpose="inference",
-            summary="ViT-L/16 classifying 24 batches of 1 to 64 images",
-            module="allocbench.workloads.models.vit",
-            date="2026-11-22",
-        ),
-        Workload(
-            name="whisper-beam",
-            purpose="inference",
-            summary="Whisper large-v3-turbo transcribing 4 batches of speech by beam search",
-            module="allocbench.workloads.models.whisper",
-            date="2026-11-22",
-        ),
-    )
+    name: Workload(name, purpose, f"{_PROGRAMS}.{module}", summary)
+    for purpose, workloads in (("training", _TRAINING), ("inference", _INFERENCE))
+    for name, (module, summary) in workloads.items()
 }
 
 

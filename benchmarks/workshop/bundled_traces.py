@@ -28,10 +28,10 @@ from allocbench.errors import USER_ERRORS
 from allocbench.null_gpu import launch
 from allocbench.workloads import FREE, MARK, Trace, TraceError, catalog, write
 from allocbench.workloads.coverage import WHOLE
-from allocbench.workloads.program import ModelProgram
 from allocbench.workloads.recording import RecordError, record
 from allocbench.workloads.trace import spans
 from benchmarks.workshop import second_runs
+from benchmarks.workshop.models.program import ModelProgram
 
 ROOT = Path(__file__).parents[2]
 DEVICE = "null:h100,convolution_workspace=0,graph_workspace=0"

@@ -321,10 +321,10 @@ DRAWN = (
     ),
     Bug(
         "a batch is one text larger",
-        "workloads/models/bert.py",
+        "benchmarks/workshop/models/bert.py",
         "if bucket * len(waiting[bucket]) >= config.tokens:",
         "if bucket * len(waiting[bucket]) > config.tokens:",
-        ("tests/workloads/test_models.py::test_texts_wait_until_a_batch_of_their_bucket_is_full",),
+        ("tests/workshop/test_models.py::test_texts_wait_until_a_batch_of_their_bucket_is_full",),
     ),
     Bug(
         "the two numbers of a pickled pair are exchanged",

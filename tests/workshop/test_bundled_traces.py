@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, TraceError, catalog, write
-from allocbench.workloads.program import ModelProgram
 from allocbench.workloads.recording import Recorded, RecordError
 from benchmarks.workshop import bundled_traces
 from benchmarks.workshop.bundled_traces import TORCH, TraceFile, trace_of
+from benchmarks.workshop.models.program import ModelProgram
 from tests.traces import make
 
 NAMES = ["one", "two"]

@@ -18,8 +18,8 @@ import torch
 from allocbench.allocators.programs import Program as Memory
 from allocbench.workloads import catalog
 from allocbench.workloads.catalog import Workload
-from allocbench.workloads.program import ModelProgram
 from benchmarks.workshop.gpu.contestants import Contestant
+from benchmarks.workshop.models.program import ModelProgram
 
 
 def program_of(workload: str) -> ModelProgram[Any]:

@@ -17,9 +17,9 @@ from torch.utils._pytree import tree_leaves
 
 from allocbench.allocators.programs import Program as Memory
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace
-from allocbench.workloads.program import Mark, ModelProgram
 from benchmarks.workshop.gpu import driving
 from benchmarks.workshop.gpu.contestants import Contestant
+from benchmarks.workshop.models.program import Mark, ModelProgram
 
 
 def run(

@@ -6,8 +6,8 @@ import sys
 from dataclasses import replace
 from typing import Any
 
-from allocbench.workloads.models import diffusion_train, dlrm, gpt2, llama_lora, moe, resnet
-from allocbench.workloads.program import ModelProgram
+from benchmarks.workshop.models import diffusion_train, dlrm, gpt2, llama_lora, moe, resnet
+from benchmarks.workshop.models.program import ModelProgram
 
 
 def other(

@@ -23,8 +23,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from allocbench.workloads.models.llama import DecoderShape, Llama, SwiGLU, bfloat16_on, causal
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.llama import DecoderShape, Llama, SwiGLU, bfloat16_on, causal
+from benchmarks.workshop.models.program import Mark, ModelProgram
 
 SEED = 0
 

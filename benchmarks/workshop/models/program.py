@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The form of the bundled PyTorch programs, and how they run on their own.
 
-    allocbench record --device null:h100 -o trace.parquet -- \\
-        python -m allocbench.workloads.models.gpt2 --device cuda
+    PYTHONPATH=. allocbench record --device null:h100 -o trace.parquet -- \\
+        python -m benchmarks.workshop.models.gpt2 --device cuda
 
 A program needs only the standard library and torch, because the Python that runs it may lack the
 dependencies of allocbench.

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from allocbench.workloads.models.llama import (
+from benchmarks.workshop.models.llama import (
     LLAMA3_8B,
     TINY,
     Attention,
@@ -27,7 +27,7 @@ from allocbench.workloads.models.llama import (
     causal,
     frozen,
 )
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.program import Mark, ModelProgram
 
 
 @dataclass(frozen=True)

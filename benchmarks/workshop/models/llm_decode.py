@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from allocbench.workloads.models.llama import (
+from benchmarks.workshop.models.llama import (
     LLAMA3_8B,
     TINY,
     DecoderShape,
@@ -29,7 +29,7 @@ from allocbench.workloads.models.llama import (
     choose,
     frozen,
 )
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.program import Mark, ModelProgram
 
 SEED = 0
 

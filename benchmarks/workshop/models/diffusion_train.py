@@ -17,8 +17,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from allocbench.workloads.models.unet import SD15, TINY, ImageShape, UNet
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.program import Mark, ModelProgram
+from benchmarks.workshop.models.unet import SD15, TINY, ImageShape, UNet
 
 SEED = 0
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from allocbench.workloads.models.llama import DecoderShape, Llama, choose
+from benchmarks.workshop.models.llama import DecoderShape, Llama, choose
 
 PAGE = 16
 """Tokens per page."""

@@ -19,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from allocbench.workloads.models.llama import bfloat16_on
-from allocbench.workloads.models.transformer import Attend, Block, whole
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.llama import bfloat16_on
+from benchmarks.workshop.models.program import Mark, ModelProgram
+from benchmarks.workshop.models.transformer import Attend, Block, whole
 
 SEED = 0
 

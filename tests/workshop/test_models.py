@@ -13,8 +13,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the bundled programs need PyTorch")
 
 from allocbench.workloads import catalog  # noqa: E402
-from allocbench.workloads.models import bert, llama, llm_continuous, llm_decode, moe, paged  # noqa: E402
-from allocbench.workloads.program import ModelProgram  # noqa: E402
+from benchmarks.workshop.models import bert, llama, llm_continuous, llm_decode, moe, paged  # noqa: E402
+from benchmarks.workshop.models.program import ModelProgram  # noqa: E402
 
 MODULES = [catalog.bundled(name).module for name in catalog.captured()]
 

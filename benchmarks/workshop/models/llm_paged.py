@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from allocbench.workloads.models.llama import TINY, DecoderShape, frozen
-from allocbench.workloads.models.llm_decode import SEED, DecodeRequest, admitted, draw_requests
-from allocbench.workloads.models.paged import PagedSequence, make_pages, write_next
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.llama import TINY, DecoderShape, frozen
+from benchmarks.workshop.models.llm_decode import SEED, DecodeRequest, admitted, draw_requests
+from benchmarks.workshop.models.paged import PagedSequence, make_pages, write_next
+from benchmarks.workshop.models.program import Mark, ModelProgram
 
 LLAMA32_1B = DecoderShape(16, 2048, heads=32, kv_heads=8, hidden=8192, vocabulary=128256, tied=True)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.program import Mark, ModelProgram
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from allocbench.workloads.models.transformer import Block
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.program import Mark, ModelProgram
+from benchmarks.workshop.models.transformer import Block
 
 SEED = 0
 

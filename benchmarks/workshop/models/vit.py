@@ -15,9 +15,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from allocbench.workloads.models.llama import bfloat16_on
-from allocbench.workloads.models.transformer import Block, whole
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.llama import bfloat16_on
+from benchmarks.workshop.models.program import Mark, ModelProgram
+from benchmarks.workshop.models.transformer import Block, whole
 
 SEED = 0
 

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from allocbench.workloads.models.llama import bfloat16_on
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.llama import bfloat16_on
+from benchmarks.workshop.models.program import Mark, ModelProgram
 
 SEED = 0
 

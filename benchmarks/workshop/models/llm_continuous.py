@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from allocbench.workloads.models.llama import LLAMA3_8B, TINY, DecoderShape, frozen
-from allocbench.workloads.models.llm_decode import SEED, DecodeRequest, draw_requests
-from allocbench.workloads.models.paged import PagedSequence, make_pages, write_next
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.llama import LLAMA3_8B, TINY, DecoderShape, frozen
+from benchmarks.workshop.models.llm_decode import SEED, DecodeRequest, draw_requests
+from benchmarks.workshop.models.paged import PagedSequence, make_pages, write_next
+from benchmarks.workshop.models.program import Mark, ModelProgram
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from allocbench.workloads.models.llama import bfloat16_on
-from allocbench.workloads.models.unet import SD15, TINY, ImageShape, Residual, UNet
-from allocbench.workloads.program import Mark, ModelProgram
+from benchmarks.workshop.models.llama import bfloat16_on
+from benchmarks.workshop.models.program import Mark, ModelProgram
+from benchmarks.workshop.models.unet import SD15, TINY, ImageShape, Residual, UNet
 
 
 @dataclass(frozen=True)

@@ -1,2 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The programs of the bundled traces, such as `python -m allocbench.workloads.models.gpt2`."""
