@@ -458,7 +458,7 @@ class PoolTraits:
 class HeldSegment:
     """A segment that a program held before its trace."""
 
-    def __init__(self, address: int, size: int, stream: int, small: bool, reservation: int, rank: int, pool: int, blocks: Sequence[tuple[int, int, int]]) -> None:
+    def __init__(self, address: int, size: int, stream: int, small: bool, reservation: int, rank: int, of_bfc: bool, pool: int, blocks: Sequence[tuple[int, int, int]]) -> None:
         """
         `blocks`: (address, size, requested) of those allocated, in order of address.
         """

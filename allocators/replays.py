@@ -203,7 +203,9 @@ def _held(layout: Layout, requested: NDArray[np.uint64]) -> list[_core.HeldSegme
     for segment, *block in rows:
         blocks[segment].append((block[0], block[1], block[2]))
     return [
-        _core.HeldSegment(address, size, stream, small, reservation, rank, pool, inside)
+        _core.HeldSegment(
+            address, size, stream, small, reservation, rank, layout.of_bfc, pool, inside
+        )
         for address, size, stream, small, reservation, rank, pool, inside in zip(
             layout.address.tolist(),
             layout.size.tolist(),

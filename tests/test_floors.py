@@ -63,8 +63,8 @@ CALL_THE_KERNEL = {
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
-    "allocators": 22_300,
-    "allocbench/base": 1_315,
+    "allocators": 22_330,
+    "allocbench/base": 1_320,
     "allocbench/output": 640,
     "allocbench/programs": 1_140,
     "allocbench/replays": 1_920,
@@ -74,10 +74,11 @@ MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
     "reports/page": 1_020,
     "reports/rows": 1_920,
 }
-# bfc also has timestamps, presets and a log; caching expandable segments, private pools and the
-# segments that a recording begins with; planned learns and plans the steps of a program; rmm_arena
-# has blocks in superblocks; external loads libraries and offers them the CUDA runtime.
-LONGER_STRATEGIES = {"bfc": 560, "caching": 530, "external": 410, "planned": 2650, "rmm_arena": 495}
+# bfc also has timestamps, presets, a log and regions that it takes over; caching expandable
+# segments, private pools and the segments that a recording begins with; planned learns and plans
+# the steps of a program; rmm_arena has blocks in superblocks; external loads libraries and offers
+# them the CUDA runtime.
+LONGER_STRATEGIES = {"bfc": 595, "caching": 530, "external": 410, "planned": 2650, "rmm_arena": 495}
 GENERATED = {Path("allocators/_core.pyi"), Path("workloads/_native.pyi")}
 
 

@@ -34,7 +34,7 @@ def to_json(layout: Layout) -> dict[str, list[int]]:
 
 def from_json(columns: Mapping[str, Any]) -> Layout:
     """The layout of such columns; raises ValueError, TypeError or KeyError for others."""
-    arrays = {
+    arrays: dict[str, Any] = {
         name: np.array(columns[_NAMES_IN_FILES.get(name, name)], np.uint64).astype(dtype)
         for name, dtype in (SEGMENT_COLUMNS | BLOCK_COLUMNS).items()
     }

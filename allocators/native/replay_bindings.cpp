@@ -142,15 +142,15 @@ void bind_replay(nb::module_& m) {
       .def(
           "__init__",
           [](HeldSegment* self, Address address, Size size, Stream stream, bool small,
-             Address reservation, std::uint64_t rank, PoolId pool,
+             Address reservation, std::uint64_t rank, bool of_bfc, PoolId pool,
              std::vector<std::tuple<Address, Size, Size>> const& blocks) {
-            new (self)
-                HeldSegment{{address, size, {}}, in_pool(stream, pool), small, reservation, rank};
+            new (self) HeldSegment{
+                {address, size, {}}, in_pool(stream, pool), small, reservation, rank, of_bfc};
             for (auto const& [at, bytes, requested] : blocks)
               self->segment.blocks.push_back({at, bytes, requested});
           },
-          "address"_a, "size"_a, "stream"_a, "small"_a, "reservation"_a, "rank"_a, "pool"_a,
-          "blocks"_a,
+          "address"_a, "size"_a, "stream"_a, "small"_a, "reservation"_a, "rank"_a, "of_bfc"_a,
+          "pool"_a, "blocks"_a,
           "`blocks`: (address, size, requested) of those allocated, in order of address.");
   nb::class_<Measurement>(m, "Measurement", "The results of a replay. Sizes are in bytes.")
       .def_ro("max_load", &Measurement::max_load,

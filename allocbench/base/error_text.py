@@ -82,8 +82,11 @@ class ErrorText:
     if the text lists the blocks. others: in use by other processes, by number. needed, available:
     what a program needs at once, and what is left for it. gaps: bytes of `needed` that are not
     used, because a plan leaves them between its buffers; None if they may be any number.
+    tokens: that a request needs in a cache, and that the cache has. share: of the card, which the
+    program takes unless its environment says otherwise; 0 if that is not a rule of the program.
     parts: other lines worth showing. hint: the setting that the message recommends. device,
-    operator: as the message names them. errors: how many errors the text has. buffers: what holds
+    operator: as the message names them. errors: how many errors the text has. failures: requests
+    that failed before, as a report counts them. buffers: what holds
     memory, the largest first. segments: of the allocator, with the blocks that the text lists.
     unlisted: bytes of the segments whose blocks are not in the text.
     """
@@ -105,11 +108,14 @@ class ErrorText:
     needed: Amount | None = None
     available: Amount | None = None
     gaps: Amount | None = Amount(0, 0)
+    tokens: tuple[int, int] | None = None
+    share: float = 0
     parts: Sequence[tuple[str, Amount]] = ()
     hint: str = ""
     device: str = ""
     operator: str = ""
     errors: int = 1
+    failures: int = 0
     buffers: Sequence[HeldBuffer] = ()
     segments: Sequence[DumpedSegment] = ()
     unlisted: int = 0

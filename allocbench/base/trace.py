@@ -54,7 +54,8 @@ class Layout:
     the segment belongs to the pool of small blocks. reservation: uint64 (s,), the address of the
     reservation that the segment is a mapped range of, or 0 if there is no reservation. rank: uint32
     (s,), the order in which the segments were obtained, as far as it is known. pool: uint16 (s,),
-    the private pool, or 0.
+    the private pool, or 0. of_bfc: whether they are regions of TensorFlow's allocator, not segments
+    of PyTorch's.
     b blocks: block_address, block_size: uint64 (b,), bytes. The first b events of the trace
     allocate them.
     """
@@ -68,6 +69,7 @@ class Layout:
     block_address: NDArray[np.uint64]
     block_size: NDArray[np.uint64]
     pool: NDArray[np.uint16] = ()  # type: ignore[assignment]
+    of_bfc: bool = False
 
     def __post_init__(self) -> None:
         import numpy as np

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from json import dumps
@@ -19,8 +19,9 @@ from allocbench.inputs import Unchosen
 from allocbench.inputs.devices import bytes_of_card
 from allocbench.output.files import STDOUT, open_output, written
 from allocbench.output.terminal import console, plain_table
-from allocbench.output.text_drawings import LEGEND, MARGIN, picture
-from allocbench.questions.error_text import blocks_in_the_way, by_operator, on_card, verdict
+from allocbench.questions.error_text import by_operator, explained, on_card, verdict
+from allocbench.questions.explain import Explanation, frame
+from allocbench.questions.explain import verdict as verdict_of_replay
 from allocbench.reports.advice.check import Answer, Holder, Verdict, by_text, cannot_tell
 from allocbench.reports.advice.error_text import (
     FULL,
@@ -30,6 +31,7 @@ from allocbench.reports.advice.error_text import (
     sentences,
     shown,
 )
+from allocbench.reports.rows.results import records
 from allocbench.workloads.formats import text_of
 
 _FIELDS = {
@@ -46,26 +48,38 @@ _FIELDS = {
     "largest_free": "largest free block",
 }
 _MOST = 8  # rows of a table
-_BAR = 64  # letters, where there is room
 
 
-def answer(name: str, content: ErrorText | MemoryDump, json: str | None, device: str) -> None:
+def answer(
+    name: str,
+    content: ErrorText | MemoryDump,
+    json: str | None,
+    device: str,
+    print_failure: Callable[[Explanation], None],
+) -> None:
     """Print the answer, and write the numbers as JSON if a path is given.
 
-    device: a card that somebody chose has the size that the text does not say.
+    device: a card that somebody chose has the size that the text does not say. print_failure: what
+    prints the memory of a dump.
     """
+    explanation = None
     if isinstance(content, MemoryDump):
         told: dict[str, Any] = {"dump": asdict(content)}
         show = partial(_show_held, name, content)
     else:
         error = _on(device, content)
-        found = verdict(error)
+        found, explanation = verdict(error), explained(error)
         told = {"error": asdict(error), "verdict": asdict(found)}
+        if explanation is not None:
+            told["replay"] = records(frame(explanation))[0]
         show = partial(_show, name, error, found)
     write = partial(_write, told)
     with written({json: write} if json else {}, ".json", write):
         if json != STDOUT:
             show()
+            if explanation is not None:
+                _show_replay(explanation)
+                print_failure(explanation)
 
 
 def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
@@ -97,7 +111,7 @@ def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
         bound=True,
         capacity=size.low if size else None,
         unknown=tuple(rest),
-        when="when the request failed",
+        when="when the request failed" if error.message else "as the text says",
         holders=tuple(Holder(row.name, row.size.middle) for row in by_operator(error)[:_MOST]),
     )
 
@@ -147,34 +161,18 @@ def _show(name: str, error: ErrorText, found: ErrorVerdict) -> None:
     if table.row_count:
         out.print()
         out.print(table)
-    _show_dump(error)
     if rows := by_operator(error):
         out.print()
         out.print(buffers_table("what holds memory", rows))
 
 
-def _show_dump(error: ErrorText) -> None:
-    """The address map of a dump, and the blocks in the way of the request."""
-    if not error.segments:
-        return
+def _show_replay(explanation: Explanation) -> None:
+    """What a replay of a dump adds to what its statistics prove."""
     out = console()
-    pins, one_stretch = blocks_in_the_way(error)
-    width = max(1, min(_BAR, out.width - MARGIN))
     out.print()
-    out.print(Text(f"segments: {LEGEND}"))
-    addresses = {block.address for block in pins}
-    out.print(Text("\n".join(picture(error.segments, addresses, width=width))))
-    if not pins:
-        return
-    where = "one stretch of memory" if one_stretch else "segments to release"
-    count = f"{len(pins):,}" if len(pins) <= _MOST else f"the largest {_MOST} of {len(pins):,}"
-    title = f"blocks in the way of the request, in {where}: {count}"
-    table = plain_table(title, "size", "address", "operator", right=("size", "address"))
-    for block in sorted(pins, key=lambda block: -block.size)[:_MOST]:
-        operator = one_line(block.operator) or "not named"
-        table.add_row(units.size(block.size), f"{block.address:#x}", Text(operator))
-    out.print()
-    out.print(table)
+    if explanation.kind != FULL:
+        out.print(Text(f"Replayed from the dump: {verdict_of_replay(explanation)}"))
+        out.print()
 
 
 def buffers_table(title: str, rows: Sequence[HeldBuffer]) -> Table:

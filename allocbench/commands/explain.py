@@ -94,7 +94,7 @@ def run(
         if not isinstance(error.__cause__, NotATraceError):
             raise
         content = error.__cause__.content
-        error_answer.answer(workload, content, json, device)
+        error_answer.answer(workload, content, json, device, print_failure)
         if exit_code:
             raise typer.Exit(error_answer.as_check(workload, content, device).exit_code) from None
         return
@@ -122,7 +122,7 @@ def run(
             out.print(_facts(title, explanation))
             out.print()
             _print_holders(held, explanation)
-            _print(explanation)
+            print_failure(explanation)
     if exit_code:
         raise typer.Exit(check.exit_code(run, allocator))
 
@@ -149,7 +149,8 @@ def _records(
     return rows.assign(held=pd.Series([tuple(held.to_dict("records"))]))
 
 
-def _print(explanation: Explanation) -> None:
+def print_failure(explanation: Explanation) -> None:
+    """Print the map of the memory, the blocks in the way, and the changes that help."""
     out = console()
     out.print(_map(explanation))
     for table in (_pins(explanation), _changes(explanation)):

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from allocbench.allocators import Segment
 from allocbench.base import units
-from allocbench.base.error_text import DumpedSegment
 
 FREE, PARTLY, FULL, PIN = "·", "▒", "█", "X"
 MARGIN = 31
@@ -20,7 +19,7 @@ LEGEND = f"{FULL} allocated, {PARTLY} partly, {FREE} free, {PIN} with a block in
 
 
 def picture(
-    segments: Sequence[Segment | DumpedSegment],
+    segments: Sequence[Segment],
     pins: Collection[int],
     *,
     width: int = 64,
@@ -53,11 +52,11 @@ def picture(
     return lines
 
 
-def _size(segment: Segment | DumpedSegment) -> int:
+def _size(segment: Segment) -> int:
     return segment.size
 
 
-def _bar(segment: Segment | DumpedSegment, pins: Collection[int], width: int) -> str:
+def _bar(segment: Segment, pins: Collection[int], width: int) -> str:
     share: NDArray[np.float64] = np.zeros(width)
     marked = np.zeros(width, np.bool_)
     cell = segment.size / width

@@ -17,10 +17,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
-
-from allocbench.base.error_text import HOST, Amount, DumpedBlock, ErrorText, HeldBuffer, exact
-from allocbench.replays.details import in_the_way
+from allocbench.base.error_text import HOST, Amount, ErrorText, HeldBuffer, exact
+from allocbench.questions.explain import Explanation, explain
 from allocbench.reports.advice.error_text import (
     ENOUGH,
     FULL,
@@ -29,6 +27,7 @@ from allocbench.reports.advice.error_text import (
     UNKNOWN,
     ErrorVerdict,
 )
+from allocbench.workloads.error_texts import state
 
 _LIKELY, _POSSIBLE = 4, 1.5
 
@@ -37,7 +36,10 @@ def on_card(error: ErrorText, size: int) -> ErrorText:
     """The error on a card with so many bytes, if the text does not say how many it has."""
     if error.total is not None or error.device == HOST:
         return error
-    return replace(error, total=exact(size))
+    limit = (
+        exact(int(size * error.share)) if error.share and error.allowed is None else error.allowed
+    )
+    return replace(error, total=exact(size), allowed=limit)
 
 
 def verdict(error: ErrorText) -> ErrorVerdict:
@@ -62,6 +64,8 @@ def _positive(difference: Amount) -> Amount | None:
 
 def _judged(error: ErrorText) -> ErrorVerdict:
     """What is known of the request, and of all that the program needs."""
+    if error.tokens and error.tokens[0] > error.tokens[1]:
+        return ErrorVerdict(FULL, certain=True, of_all=True)
     of_all, of_request = _of_all(error), _of_request(error)
     known = [one for one in (of_all, of_request) if one.kind != UNKNOWN]
     return next((one for one in known if one.certain), known[0] if known else of_request)
@@ -69,11 +73,12 @@ def _judged(error: ErrorText) -> ErrorVerdict:
 
 def _of_all(error: ErrorText) -> ErrorVerdict:
     """Whether all that the program needs at once is more than what is left for it."""
-    needed, room = error.needed, error.available or error.total
+    needed, room = error.needed, error.available or error.allowed or error.total
     if needed is None or room is None or needed.low <= room.high:
         return ErrorVerdict(UNKNOWN)
     proven = error.gaps is not None and (needed - error.gaps).low > room.high
-    return ErrorVerdict(FULL, proven, missing=needed - room, of_all=True)
+    limited = room is error.allowed
+    return ErrorVerdict(FULL, proven, missing=needed - room, of_all=True, limited=limited)
 
 
 def _of_request(error: ErrorText) -> ErrorVerdict:
@@ -85,6 +90,8 @@ def _of_request(error: ErrorText) -> ErrorVerdict:
     if most is not None and requested.low > most.high:
         beyond = _beyond_card(error)
         proven = not beyond and (error.least or requested.low) > most.high
+        if by_limit and error.share:  # another setting may be in force
+            proven = requested.low > (error.total or most).high
         return ErrorVerdict(
             FULL, proven, missing=requested - most, limited=by_limit, beyond_card=beyond
         )
@@ -148,21 +155,17 @@ def _beyond_card(error: ErrorText) -> bool:
     return held.low > error.total.high
 
 
-def blocks_in_the_way(error: ErrorText) -> tuple[list[DumpedBlock], bool]:
-    """The blocks of a dump in the cheapest place for the request, and whether it is one stretch.
+def explained(error: ErrorText) -> Explanation | None:
+    """What `explain` finds in the memory of a dump; None without a dump that says enough.
 
-    Empty without a dump, and where a free block is large enough.
+    The memory is taken over by `bfc` on a device as large as the limit of the dump. None also if
+    `bfc` serves the request.
     """
-    if not error.segments or error.requested is None:
-        return [], True
-    segments = sorted(error.segments, key=lambda segment: segment.address)
-    blocks = [block for segment in segments for block in segment.blocks if block.allocated]
-    begins = np.array([block.address for block in blocks], np.int64)
-    ends = begins + np.array([block.size for block in blocks], np.int64)
-    areas = [(segment.address, segment.address + segment.size) for segment in segments]
-    room = error.free.low if error.free else 0
-    pins, place = in_the_way(areas, begins, ends, error.requested.low, room)
-    return [blocks[n] for n in pins.tolist()], place == "stretch"
+    trace = state(error)
+    if trace is None or error.allowed is None:
+        return None
+    found = explain(trace, "bfc", f"sim:{error.allowed.low}")
+    return found if found and found.failure.event == len(trace) - 1 else None
 
 
 def by_operator(error: ErrorText) -> list[HeldBuffer]:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from allocbench.allocators import ReplayResult
 from allocbench.allocators.replays import CALL_KINDS
+from allocbench.base.trace import Layout
 from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.rows.details import RUN, Details, table
 
@@ -25,8 +26,8 @@ Ints: TypeAlias = NDArray[np.int64]
 Columns: TypeAlias = Mapping[str, NDArray[Any]]
 INTERVALS = 500
 """The minimum and maximum of each interval are kept; a chart has about as many pixels."""
-_MAP = CALL_KINDS.index("map")
-_OPENING = [CALL_KINDS.index("malloc"), _MAP]
+_MALLOC, _MAP = CALL_KINDS.index("malloc"), CALL_KINDS.index("map")
+_OPENING = [_MALLOC, _MAP]
 _FEWEST_CALLS = 100  # for a 99th percentile
 _QUANTILES = np.unique(
     np.concatenate([np.linspace(0, 1, 101), 1 - np.logspace(-2, -6, 41), np.logspace(-3, -2, 8)])
@@ -188,7 +189,7 @@ def address_map(
     size = placements["size"].astype(np.int64)
     address = placements["address"].astype(np.int64)
     placed = size > 0
-    held = _ranges(calls, len(workload.trace))
+    held = _ranges(_with_layout(calls, workload.trace.layout, address), len(workload.trace))
     extra = [_peak(held)]
     failed = np.flatnonzero(~placed)
     if len(failed):
@@ -221,6 +222,21 @@ def address_map(
 
 def _alive(instants: Ints, first: Ints, last: Ints) -> NDArray[np.bool_]:
     return np.searchsorted(instants, first) < np.searchsorted(instants, last)
+
+
+def _with_layout(calls: Columns, layout: Layout | None, address: Ints) -> Columns:
+    """The calls of a replay, and before them the segments that the allocator took over, if any."""
+    if layout is None or not np.array_equal(
+        address[: len(layout.block_size)], layout.block_address
+    ):
+        return calls
+    kinds = np.where(layout.reservation == 0, _MALLOC, _MAP)
+    begun = {"address": layout.address, "size": layout.size, "kind": kinds}
+    nothing = np.zeros(len(layout.address))
+    return {
+        name: np.concatenate([begun.get(name, nothing).astype(column.dtype), column])
+        for name, column in calls.items()
+    }
 
 
 def _ranges(calls: Columns, events: int) -> dict[str, Ints]:

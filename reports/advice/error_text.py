@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from allocbench.base import units
+from allocbench.base.cards import cards
 from allocbench.base.error_text import HOST, Amount, ErrorText, MemoryDump
 
 FULL: Final = "full"
@@ -55,7 +56,7 @@ def sentences(error: ErrorText, found: ErrorVerdict, instead: str) -> list[str]:
 
     instead: how to learn more than the text says, or "".
     """
-    lines = [_headline(error, found), *_users(found)]
+    lines = [_headline(error, found), *_least(error, found), *_users(found)]
     if advice := _advice(error, found):
         lines.append(advice)
     if error.unlisted:
@@ -118,7 +119,12 @@ def _headline(error: ErrorText, found: ErrorVerdict) -> str:
             if error.unallocated is None
             else f": {_size(error.unallocated)} are reserved but not allocated"
         )
-        return f"The text of {error.program} has no error, but shows what is in use{free}."
+        failed = f"counts {units.count(error.failures, 'request')} that failed, and"
+        none = "has no error, but"
+        return (
+            f"The text of {error.program} {failed if error.failures else none} shows what is in"
+            f" use{free}."
+        )
     if error.requested is None:
         return f"{error.program} ran out of memory. The message has no numbers: nothing is certain."
     return f"{asked} failed. The text does not say enough about what was free to prove why."
@@ -126,8 +132,16 @@ def _headline(error: ErrorText, found: ErrorVerdict) -> str:
 
 def _too_little(error: ErrorText, found: ErrorVerdict) -> str:
     """All that the program needs is more than what is left for it."""
+    if error.tokens:
+        tokens, left = error.tokens
+        return (
+            f"Too little, certain: a request of {tokens:,} tokens does not fit the cache, which has"
+            f" {left:,}: {tokens - left:,} too few. It is not fragmentation."
+        )
     needed, missing = _size(error.needed), _size(found.missing)
-    if error.available is None:
+    if found.limited:
+        room = f"and {_allowed(error)}"
+    elif error.available is None:
         room = f"and the card has {_size(error.total)}"
     elif error.requested is not None:
         room = f"and {_size(error.available)} were free at the start"
@@ -157,6 +171,11 @@ def _full(error: ErrorText, found: ErrorVerdict) -> str:
             " The allocator holds more than the card has, so the driver also uses memory of the"
             " host, and its limit is not in the text."
         )
+    if not found.certain and found.limited:
+        return (
+            f"Full, or nearly. {_allowed(error)[0].upper()}{_allowed(error)[1:]}, and"
+            f" {_lower(asked)} is {missing} more."
+        )
     if not found.certain:
         return (
             f"Full, or nearly. PyTorch asked for a segment of {_size(error.requested)}, {missing}"
@@ -167,6 +186,16 @@ def _full(error: ErrorText, found: ErrorVerdict) -> str:
     return (
         f"Full, certain. {what}: {_lower(asked)} is {missing} more than all that can be free:"
         f" {_sum(error)}. No cure for fragmentation helps."
+    )
+
+
+def _allowed(error: ErrorText) -> str:
+    """The limit, and where it comes from if that is a rule of the program."""
+    if not error.share:
+        return f"{_size(error.allowed)} are allowed"
+    return (
+        f"JAX takes {_size(error.allowed)}, {units.percent(error.share)} of the card, unless"
+        " XLA_PYTHON_CLIENT_MEM_FRACTION or XLA_PYTHON_CLIENT_ALLOCATOR says otherwise"
     )
 
 
@@ -238,6 +267,20 @@ def _free(error: ErrorText, found: ErrorVerdict) -> str:
     if found.limited or error.limit_leaves:
         return "the limit leaves"
     return "are free on the card"
+
+
+def _least(error: ErrorText, found: ErrorVerdict) -> list[str]:
+    """How much the program needs where the text does not prove that it is too much."""
+    if error.needed is None or found.of_all or error.device == HOST or not error.message:
+        return []
+    share, least = error.share or 1, error.needed.low
+    card = next((one.name for one in cards() if one.usable * share >= least), "none in the list")
+    host = ", unless some of it is in the memory of the host" * (error.gaps is None)
+    jax = f" JAX takes {units.percent(share)} of a card by default." * bool(error.share)
+    return [
+        f"The program needs at least {_size(error.needed)} of the card{host}.{jax} The smallest"
+        f" card that can be enough: {card}."
+    ]
 
 
 def _users(found: ErrorVerdict) -> list[str]:

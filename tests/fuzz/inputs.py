@@ -27,7 +27,7 @@ from allocbench import allocators
 from allocbench.allocators import spec
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.questions import model_plan
-from allocbench.questions.error_text import blocks_in_the_way, by_operator, on_card, verdict
+from allocbench.questions.error_text import by_operator, on_card, verdict
 from allocbench.reports.advice.error_text import sentences
 from allocbench.reports.rows import ResultError, bundle, results
 from allocbench.workloads import (
@@ -154,8 +154,12 @@ def error_text(data: bytes) -> None:
     if error is not None:
         found = verdict(on_card(error, 1 << 34))
         assert all("\n" not in line for line in sentences(error, found, ""))
-        pins, _ = blocks_in_the_way(error)
-        assert len(pins) <= sum(len(segment.blocks) for segment in error.segments)
+        trace = error_texts.state(error)
+        if trace is not None and error.allowed is not None and error.allowed.low:
+            bfc = allocators.make("bfc", allocators.make_device(f"sim:{error.allowed.low}"))
+            result = allocators.replay(trace, bfc, keep=True)
+            bfc.check()
+            assert result.stats.allocations + result.stats.failures == len(trace)
         assert all(row.size.low >= 0 for row in by_operator(error))
         assert found.missing is None or found.missing.high >= 0
 

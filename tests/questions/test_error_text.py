@@ -339,7 +339,7 @@ OTHERS = {
     "vLLM counts tokens": (
         "ValueError: The model's max seq len (30000) is larger than the maximum number of tokens that"
         " can be stored in KV cache (3984).",
-        *(UNKNOWN, False),
+        *(FULL, True),
     ),
     "vLLM at its start": (
         "ValueError: Free memory on device (10.21/23.64 GiB) on startup is less than desired GPU memory"
@@ -413,7 +413,8 @@ def test_reports_without_an_error() -> None:
     assert error.unallocated.low < 6 * GIB < error.unallocated.high
     assert verdict(error).kind == UNKNOWN
     log = "INFO Available KV cache memory: 12.31 GiB\nINFO Model loading took 14.99 GiB and 4.1 seconds"
-    assert [name for name, _ in _parsed(log).parts] == ["weights", "available for the KV cache"]
+    assert [buffer.name for buffer in _parsed(log).buffers] == ["weights"]
+    assert [name for name, _ in _parsed(log).parts] == ["available for the KV cache"]
     assert parse("everything is well; 3.00 GiB free") is None
 
 

@@ -18,8 +18,9 @@ from dataclasses import replace
 from allocbench.base.error_text import Amount, ErrorText
 from allocbench.workloads.error_texts import arrays, bfc, pytorch, servers, xla
 from allocbench.workloads.error_texts.amounts import Found
+from allocbench.workloads.error_texts.bfc import state
 
-__all__ = ["Amount", "ErrorText", "parse"]
+__all__ = ["Amount", "ErrorText", "parse", "state"]
 
 _ESCAPES = re.compile(r"(?:\x1b|\\u001b)\[[0-9;?]{0,12}[a-zA-Z]|\[[0-9;]{1,12}m")
 _LINES_IN_JSON, _QUOTES_IN_JSON = re.compile(r"\\{1,9}[nrt]"), re.compile(r'\\{1,9}(?=")')
@@ -30,7 +31,8 @@ _BEGIN_OF_LINE = re.compile(
       | \[(?:default|rank|Rank[ ])?\d{1,5}\]:?              # ranks
       | (?:rank|Rank[ ])?\d{1,5}:(?=[ ]|$)
       | \[\d{1,5},\d{1,5}\]<\w{3,6}>:                       # Open MPI
-      | \([\w ]{0,60}pid=\d+[^)\n]{0,60}\)                 # Ray, vLLM
+      | \([\w =]{0,60}pid=\d+[^)\n]{0,60}\)                # Ray, vLLM
+      | (?:INFO|WARNING|ERROR)[ ]\d\d-\d\d[ ]\d\d:\d\d:\d\d[ ]\[?[\w./]{1,60}:\d+\]
       | \d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[\d.,]{0,12}       # Kubernetes
         (?:Z|[+-]\d\d:?\d\d)?(?:[ ]std(?:out|err)[ ][FP])?(?=[ ])
       | \w{3}[ ]+\d{1,2}[ ]\d\d:\d\d:\d\d[ ]\S{1,60}[ ]\S{1,60}\[\d+\]:  # the journal
@@ -56,7 +58,7 @@ def parse(text: str) -> ErrorText | None:
 def _substance(found: tuple[int, ErrorText]) -> tuple[int, int]:
     """The order of errors: one that says what was free counts most, then the last one."""
     position, error = found
-    room = error.free or error.total or error.allowed or error.needed
+    room = error.free or error.total or error.allowed or error.needed or error.tokens
     return (2 if room else 1 if error.requested or error.parts else 0), position
 
 

@@ -13,7 +13,10 @@ MIB = 1 << 20
 _MOST_LETTERS = 20_000
 """Of a message, from its first words on."""
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
-_AMOUNT = r"([0-9][0-9,]{0,24}(?:\.[0-9]{1,9})?) ?(bytes?|[KMGTPE]?i?B|[KMGT])\b"
+_AMOUNT = (
+    r"([0-9]{1,25}(?:,[0-9]{3}(?![0-9])){0,8}(?:[.,][0-9]{1,9})?) ?"
+    r"(bytes?|[KMGTPE]?i?B|[KMGT])\b"
+)
 
 Found = Iterator[tuple[int, ErrorText]]
 """Each error of one program: where it begins, and what it says."""
@@ -22,7 +25,7 @@ Found = Iterator[tuple[int, ErrorText]]
 def amount(number: str, unit: str) -> Amount:
     """The range of a printed number: half a unit of its last digit to both sides."""
     scale = Decimal(_scale(unit))
-    value = Decimal(number.replace(",", ""))
+    value = Decimal(re.sub(r",(?=[0-9]{3}(?:[.,]|$))", "", number).replace(",", "."))
     places = -int(value.as_tuple().exponent)
     if scale == 1:
         return Amount(int(value), int(value))

@@ -6,18 +6,19 @@ from __future__ import annotations
 from allocbench.base.error_text import ErrorText, exact
 from allocbench.workloads.error_texts.amounts import Found, amount, compiled, each, messages
 
+_WHOLE = r"(\d{1,25}(?:,\d{3}){0,8})"
+
 
 def cupy(text: str) -> Found:
     """CuPy's pool."""
     pattern = (
-        r"Out of memory allocating ([0-9,]{1,25}) bytes(?: \(allocated so far: ([0-9,]{1,25}) bytes"
-        r"(?:, limit set to: ([0-9,]{1,25}) bytes)?\))?"
+        rf"Out of memory allocating {_WHOLE} bytes(?: \(allocated so far: {_WHOLE} bytes"
+        rf"(?:, limit set to: {_WHOLE} bytes)?\))?"
     )
     for match in each(pattern, text):
         if text.startswith("RESOURCE_EXHAUSTED: ", max(0, match.start() - 20)):
             continue
-        numbers = [number if number and number[0].isdigit() else None for number in match.groups()]
-        requested, held, limit = (amount(one, "B") if one else None for one in numbers)
+        requested, held, limit = (amount(one, "B") if one else None for one in match.groups())
         parts = [("held by the pool, with free blocks", held)] if held else []
         yield (
             match.start(),
@@ -46,13 +47,17 @@ def rmm(text: str) -> Found:
     pattern = r"[Mm]aximum pool size exceeded(?: \(failed to allocate AMOUNT\))?"
     for match, message in messages(pattern, text):
         sizes = compiled("current/max/try size = AMOUNT, AMOUNT, AMOUNT").search(message)
+        held = amount(sizes[1], sizes[2]) if sizes else None
+        most = amount(sizes[3], sizes[4]) if sizes else None
         yield (
             match.start(),
             ErrorText(
                 "RMM",
                 requested=amount(match[1], match[2]) if match[1] else None,
-                allowed=amount(sizes[3], sizes[4]) if sizes else None,
-                parts=[("held by the pool", amount(sizes[1], sizes[2]))] if sizes else [],
+                allowed=most,
+                free=(most - held).at_least_0 if most and held else None,
+                limit_leaves=True,
+                parts=[("held by the pool, with free blocks", held)] if held else [],
             ),
         )
     failed = r"out_of_memory: (?:CUDA|RMM) (?:error|failure) (?:\(failed to allocate AMOUNT\) )?at"

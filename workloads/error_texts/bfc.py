@@ -7,6 +7,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
+from numpy.typing import NDArray
+
 from allocbench.base.error_text import (
     Amount,
     DumpedBlock,
@@ -14,7 +17,11 @@ from allocbench.base.error_text import (
     ErrorText,
     exact,
 )
+from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.error_texts.amounts import Found, each, messages, twice_rounded
+from allocbench.workloads.layout import Layout
+from allocbench.workloads.trace import Trace
+from allocbench.workloads.vocabulary import Provenance
 
 _FAILED = (
     r"(?:Allocator \((\w+)\) ran out|Ran out) of memory trying to allocate AMOUNT"
@@ -27,7 +34,7 @@ _STATISTIC = re.compile(
 )
 _DUMP = re.compile(
     r"\bNext region of size (\d{1,19})(?=\D)"
-    r"|\b(InUse|Chunk|Free) +at (?:0x)?([0-9a-f]{1,16}) of size (\d{1,19})(?=\D)"
+    r"|\b(InUse|Chunk|Free) +at (?:0x)?([0-9a-fA-F]{1,16}) of size (\d{1,19})(?=\D)"
     r"(?: by op (.{1,200}?) action_count \d+ step \d+)?"
 )
 _LAST = 1 << 63  # no address is above
@@ -120,6 +127,71 @@ def _segments(message: str) -> tuple[int, Sequence[DumpedSegment]]:
         if not kept or kept[-1].address + kept[-1].size <= segment.address:  # not listed twice
             kept.append(segment)
     return total, kept
+
+
+def state(error: ErrorText) -> Trace | None:
+    """The memory that a dump lists, as the beginning of a trace, and then the failed request.
+
+    The end of a segment that the dump does not list is a block. None if the dump does not list a
+    hundredth of the segments, or lacks a segment, the limit of all of them together or the request,
+    or if it contradicts itself.
+    """
+    requested, limit, held = error.requested, error.allowed, error.segments
+    ends = [_unlisted_end(segment) for segment in held]
+    unlisted = sum(block.size for block in ends)
+    reserved = sum(segment.size for segment in held)
+    if requested is None or limit is None or error.unlisted > unlisted or 100 * unlisted > reserved:
+        return None
+    used = [
+        block
+        for segment, end in zip(held, ends, strict=True)
+        for block in [*segment.blocks, end]
+        if block.allocated and block.size
+    ]
+    sizes = np.array([*(block.size for block in used), requested.low], np.uint64)
+    labels, label = np.unique([*(b.operator for b in used), error.operator], return_inverse=True)
+    none = np.zeros(len(held), np.uint16)
+    place = [_column(of, name) for of in (held, used) for name in ("address", "size")]
+    live = sum(block.size for block in used)
+    trace = Trace(
+        op=np.zeros(len(sizes), np.uint8),
+        block=np.arange(len(sizes), dtype=np.uint32),
+        size=sizes,
+        stream=np.zeros(len(sizes), np.uint16),
+        label=label.astype(np.uint32),
+        labels=tuple(map(str, labels)),
+        provenance=Provenance(kind="imported", live_at_start=len(used)),
+        layout=Layout(
+            address=place[0],
+            size=place[1],
+            stream=none,
+            small=none.astype(np.bool_),
+            reservation=none.astype(np.uint64),
+            rank=none.astype(np.uint32),
+            block_address=place[2],
+            block_size=place[3],
+            of_bfc=True,
+        ),
+        coverage=Coverage(
+            begins="later",
+            ends="failure",
+            held=reserved,
+            live=live,
+            reserved=reserved,
+            request=requested.low,
+            device_free=max(0, limit.low - reserved),
+        ),
+    )
+    return None if trace.first_broken() else trace
+
+
+def _column(rows: Sequence[DumpedBlock] | Sequence[DumpedSegment], name: str) -> NDArray[np.uint64]:
+    return np.array([getattr(row, name) for row in rows], np.uint64)
+
+
+def _unlisted_end(segment: DumpedSegment) -> DumpedBlock:
+    size = sum(block.size for block in segment.blocks)
+    return DumpedBlock(segment.address + size, segment.size - size, True, "not listed by the dump")
 
 
 _ASYNC = r"\b(\w+) cuMemAllocAsync failed to allocate (\d{1,19}) bytes"

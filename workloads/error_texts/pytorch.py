@@ -203,11 +203,13 @@ def summary(text: str) -> Found:
         parts = [("allocated at the peak", allocated[1]), ("reserved at the peak", reserved[1])]
         if pieces := rows.get("Non-releasable memory"):
             parts.append(("free in segments that are partly allocated", pieces[0]))
+        failures = re.search(r"\b(?:CUDA|HIP|XPU) OOMs: (\d{1,9})", table)
         yield (
             match.start(),
             ErrorText(
                 "PyTorch",
                 message=False,
+                failures=int(failures[1]) if failures else 0,
                 allocated=allocated[0],
                 unallocated=(reserved[0] - allocated[0]).at_least_0,
                 parts=parts,

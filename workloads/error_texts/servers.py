@@ -4,35 +4,51 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
-from allocbench.base.error_text import HOST, Amount, ErrorText, exact
+from allocbench.base.error_text import HOST, ErrorText, HeldBuffer, exact
 from allocbench.workloads.error_texts.amounts import Found, amount, each, find, floor
+
+
+def _told(text: str, held: Mapping[str, str], left: Mapping[str, str]) -> dict[str, Any]:
+    """What the lines of a log say is held and is left, by name, as fields of an ErrorText."""
+    buffers = [
+        HeldBuffer(found, name) for name, line in held.items() if (found := find(line, text))
+    ]
+    parts = [(name, found) for name, line in left.items() if (found := find(line, text))]
+    return {"buffers": buffers, "parts": parts} if buffers or parts else {}
 
 
 def vllm(text: str) -> Found:
     """vLLM: its cache, and what is free at the start."""
-    lines = (
-        ("weights", r"Model loading took AMOUNT"),
-        ("weights", r"Loading model weights took AMOUNT"),
-        ("available for the KV cache", r"Available KV cache memory: AMOUNT"),
+    told = _told(
+        text,
+        {"weights": r"(?:Model loading|Loading model weights) took AMOUNT"},
+        {"available for the KV cache": r"Available KV cache memory: AMOUNT"},
     )
-    parts = [(name, found) for name, line in lines if (found := find(line, text))]
-    if parts:
+    if told:
         start = max(0, text.find("Available KV cache memory:"))
-        yield start, ErrorText("vLLM", message=False, parts=parts)
+        yield start, ErrorText("vLLM", message=False, **told)
     needed = (
         r"\(?AMOUNT KV cache is needed, which is larger than the available KV cache memory"
         r" \(AMOUNT\)"
     )
     for match in each(needed, text) if "KV cache is needed" in text else ():
         needs, available = amount(match[1], match[2]), amount(match[3], match[4])
-        yield match.start(), ErrorText("vLLM", needed=needs, available=available, parts=parts)
-    for words in (
-        "No available memory for the cache blocks",
-        "is larger than the maximum number of tokens that can be stored in KV cache",
-    ):
-        for match in each(words, text):
-            yield match.start(), ErrorText("vLLM", parts=parts)
+        yield match.start(), ErrorText("vLLM", needed=needs, available=available, **told)
+    for match in each(r"Available KV cache memory: -AMOUNT", text):
+        lacking = amount(match[1], match[2])
+        yield match.start(), ErrorText("vLLM", needed=lacking, available=exact(0), **told)
+    for match in each("No available memory for the cache blocks", text):
+        yield match.start(), ErrorText("vLLM", **told)
+    too_long = (
+        r"max seq len \((\d{1,12})\) is larger than the maximum number of tokens that can be stored"
+        r" in KV cache \((\d{1,12})\)"
+    )
+    for match in each(too_long, text):
+        tokens = int(match[1]), int(match[2])
+        yield match.start(), ErrorText("vLLM", tokens=tokens, **told)
     free = (
         r"Free memory on device (?:\S+ )?\(([0-9.]{1,12})/([0-9.]{1,12}) GiB\) on startup is less"
         r" than desired GPU memory utilization \(([0-9.]{1,12}), ([0-9.]{1,12}) GiB\)"
@@ -43,25 +59,32 @@ def vllm(text: str) -> Found:
         available, total, needs = (amount(match[n], "GiB") for n in (1, 2, 4))
         yield (
             match.start(),
-            ErrorText("vLLM", needed=needs, available=available, total=total, parts=parts),
+            ErrorText("vLLM", needed=needs, available=available, total=total, **told),
         )
 
 
 def sglang(text: str) -> Found:
     """SGLang: its weights, and what they leave."""
-    lines = (
-        ("weights", r"Load weight end\..{0,200}?mem usage=AMOUNT"),
-        ("free after the weights", r"Load weight end\..{0,200}?avail mem=AMOUNT"),
+    told = _told(
+        text,
+        {
+            "weights": r"Load weight end\..{0,200}?mem usage=AMOUNT",
+            "keys in the cache": r"KV Cache is allocated\..{0,200}?K size: AMOUNT",
+            "values in the cache": r"KV Cache is allocated\..{0,200}?V size: AMOUNT",
+        },
+        {
+            "free after the weights": r"Load weight end\..{0,200}?avail mem=AMOUNT",
+            "free after the cache": r"Memory pool end\..{0,60}?avail mem=AMOUNT",
+        },
     )
-    parts = [(name, found) for name, line in lines if (found := find(line, text))]
-    if parts:
-        yield 0, ErrorText("SGLang", message=False, parts=parts)
+    if told:
+        yield 0, ErrorText("SGLang", message=False, **told)
     for words in (
         r"Not enough memory\. Please try (?:to increase|increasing) --mem-fraction-static",
         r"out of memory\. Try to lower your batch size",
     ):
         for match in each(words, text):
-            yield match.start(), ErrorText("SGLang", parts=parts)
+            yield match.start(), ErrorText("SGLang", **told)
 
 
 def llama(text: str) -> Found:
@@ -73,44 +96,43 @@ def llama(text: str) -> Found:
     for match in failed[-1:]:  # what stands before an error is searched only once
         before = text[text.rfind("loaded meta data", 0, match.start()) + 1 : match.start()]
         device = f"CUDA{match[3]}"
-        parts, requested = _buffers(before, device), amount(match[1], match[2])
+        buffers, requested = _buffers(before, device), amount(match[1], match[2])
         free = re.search(rf"using device {device} .{{0,200}}? - (\d{{1,12}}) (MiB) free", before)
         # Lines before the free bytes belong to another model.
-        alone = free is not None and len(parts) == len(_buffers(before[free.end() :], device))
+        alone = free is not None and len(buffers) == len(_buffers(before[free.end() :], device))
         yield (
             match.start(),
             ErrorText(
                 "llama.cpp",
                 requested=requested,
-                needed=sum((size for _, size in _kept(before, device)), requested),
+                needed=sum((one.size for one in _kept(before, device)), requested),
                 available=floor(free[1], free[2]) if free and alone else None,
-                parts=parts,
+                buffers=buffers,
                 device=device,
             ),
         )
     for match in each(r"ggml_vulkan: Device memory allocation of size (\d{1,19}) failed", text):
         yield match.start(), ErrorText("llama.cpp", requested=exact(int(match[1])), device="Vulkan")
-    if parts := _buffers(text, "CUDA0"):
-        yield 0, ErrorText("llama.cpp", message=False, parts=parts, device="CUDA0")
+    if buffers := _buffers(text, "CUDA0"):
+        yield 0, ErrorText("llama.cpp", message=False, buffers=buffers, device="CUDA0")
 
 
-def _buffers(text: str, device: str) -> list[tuple[str, Amount]]:
+def _buffers(text: str, device: str) -> list[HeldBuffer]:
     """The buffers of a card, each kind as it was last listed."""
     kinds = r"((?:(?:model|KV|compute|output|RS) )?buffer) size *= *AMOUNT"
-    return list(
-        {match[1]: amount(match[2], match[3]) for match in each(rf"{device} {kinds}", text)}.items()
-    )
+    found = {match[1]: match for match in each(rf"{device} {kinds}", text)}
+    return [HeldBuffer(amount(match[2], match[3]), name) for name, match in found.items()]
 
 
-def _kept(text: str, device: str) -> list[tuple[str, Amount]]:
+def _kept(text: str, device: str) -> list[HeldBuffer]:
     """The buffers that a card certainly holds: the weights, and the cache of the last context.
 
     Another context may take the place of one that is gone, and another compute buffer that of a
     smaller one.
     """
     context = max(text.rfind("n_ctx "), text.rfind("n_ctx="), 0)
-    weights = [one for one in _buffers(text, device) if one[0] in ("buffer", "model buffer")]
-    return weights + [one for one in _buffers(text[context:], device) if one[0] == "KV buffer"]
+    weights = [one for one in _buffers(text, device) if one.name in ("buffer", "model buffer")]
+    return weights + [one for one in _buffers(text[context:], device) if one.name == "KV buffer"]
 
 
 def ollama(text: str) -> Found:

@@ -198,6 +198,17 @@ std::string Allocator::summary() const {
 
 Size Allocator::room() const { return std::min(device_.room(), permitted()); }
 
+bool Allocator::take_over(std::vector<HeldSegment> const& layout,
+                          std::function<bool()> const& take) {
+  std::scoped_lock const guard(lock_);
+  Size bytes = 0;
+  for (HeldSegment const& held : layout) bytes += held.segment.size;
+  if (stats_.reserved.current > 0 || bytes > std::min(room(), do_room()) || !take()) return false;
+  for (HeldSegment const& held : layout)
+    for (Block const& block : held.segment.blocks) count_allocation(block.size, block.requested);
+  return true;
+}
+
 Address Allocator::acquire(Size size) {
   if (size > permitted()) return 0;
   Address const segment = device_.allocate(size, this);

@@ -113,6 +113,9 @@ class Allocator {
     stats_.requested.add(requested);
     stats_.allocated.add(allocated);
   }
+  // Counts the blocks of a layout that `take` takes over, unless this allocator lacks room for it,
+  // already holds memory or `take` returns false.
+  bool take_over(std::vector<HeldSegment> const& layout, std::function<bool()> const& take);
   Stats const& counted() const { return stats_; }
   Lock& lock() const { return lock_; }  // held by the public calls
   // What `trim` does, with another way to give memory back. Checks the sums, unless only a few

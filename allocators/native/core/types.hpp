@@ -91,14 +91,15 @@ inline Size largest_free_in(std::vector<Segment> const& segments) {
   return largest;
 }
 
-// A segment that a program held before its trace began. `blocks` are those allocated in it, in
-// order of address; the rest of it is free.
+// A segment, or a region of BFC, that a program held before its trace began. `blocks` are those
+// allocated in it, in order of address; the rest of it is free.
 struct HeldSegment {
   Segment segment;
   Stream stream = 0;
   bool small = false;       // its pool
   Address reservation = 0;  // the reservation that this is a mapped range of; 0: none
   std::uint64_t rank = 0;   // the segment with the lowest rank was obtained first
+  bool of_bfc = false;      // of TensorFlow's allocator, not of PyTorch's
 };
 
 constexpr Size kKiB = Size{1} << 10;

@@ -210,6 +210,24 @@ void Bfc::do_trim() {
   release_idle();
 }
 
+bool Bfc::adopt(std::vector<HeldSegment> const& layout) {
+  return take_over(layout, [&] {
+    return std::ranges::all_of(layout, &HeldSegment::of_bfc) &&
+           std::ranges::all_of(layout,
+                               [&](HeldSegment const& held) { return adopt_region(held.segment); });
+  });
+}
+
+// The blocks of `region` are the chunks in use.
+bool Bfc::adopt_region(Segment const& region) {
+  if (!device().adopt(region.address, region.size, this)) return false;
+  count_reserved(region.size);
+  if (first_region_ == 0) first_region_ = region.address;
+  double_next_region();
+  chunks_.carve(chunks_.add(region.address, region.size), region.blocks);
+  return true;
+}
+
 // Obtains another region of at least `rounded` bytes; false if that is not possible.
 bool Bfc::extend(Size rounded) {
   Size const room = round_down(memory_limit_ - reserved(), kRounding);

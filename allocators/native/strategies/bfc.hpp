@@ -36,6 +36,7 @@
 #include <string_view>
 #include <vector>
 
+#include "core/abilities.hpp"
 #include "core/allocator.hpp"
 #include "core/options.hpp"
 #include "core/types.hpp"
@@ -91,6 +92,20 @@ class Chunks : public SegmentBlocks<WithholdingIndex> {
   void coalesce(Index chunk) {
     free_.remove(chunk);
     free_.insert(coalesced(chunk));
+  }
+
+  // Allocates blocks, in order of address, in the free chunk `rest`.
+  void carve(Index rest, std::vector<Block> const& blocks) {
+    std::vector<Address> gaps;
+    for (Block const& block : blocks) {
+      if (Address const begin = nodes_[rest].block.address; begin < block.address) {
+        gaps.push_back(allocate(rest, block.address - begin, 1).address);
+        rest = nodes_[rest].next;
+      }
+      allocate(rest, block.size, block.requested);
+      rest = nodes_[rest].next;
+    }
+    for (Address const gap : gaps) deallocate(gap);
   }
 
   // True if a chunk that was free has been released or merged into a neighbor. Valid until its
@@ -188,7 +203,7 @@ inline BfcPreset const& bfc_preset(Options const& given) {
   return *preset;
 }
 
-class Bfc : public Allocator {
+class Bfc : public Allocator, public TakesOver {
  public:
   static constexpr Size kRounding = 256;
   static constexpr Option options[] = {
@@ -240,6 +255,7 @@ class Bfc : public Allocator {
 
   Bfc(Device& device, Options const& given);
   StrategyInfo const& info() const override { return strategy; }
+  bool adopt(std::vector<HeldSegment> const& layout) override;
 
  protected:
   Block do_allocate(Size requested, Stream) override;
@@ -256,6 +272,7 @@ class Bfc : public Allocator {
   Size do_room() const override { return memory_limit_ - reserved(); }
 
  private:
+  bool adopt_region(Segment const& region);
   bool extend(Size rounded);
   void double_next_region();
   bool collect(Size rounded);

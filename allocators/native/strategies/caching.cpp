@@ -206,16 +206,11 @@ void Caching::do_check() const {
 }
 
 bool Caching::adopt(std::vector<HeldSegment> const& layout) {
-  std::scoped_lock const guard(lock());
-  Size bytes = 0;
-  for (HeldSegment const& held : layout) bytes += held.segment.size;
-  if (reserved() > 0 || bytes > room() || !take_over(layout)) return false;
-  for (HeldSegment const& held : layout)
-    for (Block const& block : held.segment.blocks) count_allocation(block.size, block.requested);
-  return true;
+  return take_over(layout, [&] { return adopt_all(layout); });
 }
 
-bool Caching::take_over(std::vector<HeldSegment> const& layout) {
+bool Caching::adopt_all(std::vector<HeldSegment> const& layout) {
+  if (std::ranges::any_of(layout, &HeldSegment::of_bfc)) return false;
   std::map<Address, std::vector<HeldSegment>> reservations;
   for (HeldSegment const& held : layout)
     if (held.reservation != 0) reservations[held.reservation].push_back(held);

@@ -145,7 +145,7 @@ class Caching final : public Allocator, public ServesPools, public LiveSettings,
 
   // Segments that the program held before its trace began
   Size reservation_size(Size page) const;
-  bool take_over(std::vector<HeldSegment> const& layout);
+  bool adopt_all(std::vector<HeldSegment> const& layout);
   bool adopt_segment(HeldSegment const& held);
   bool adopt_reservation(std::vector<HeldSegment> const& ranges);
 

@@ -30,14 +30,8 @@ class Limit final : public Wrapper, public TakesOver {
       : Wrapper(device, make_inner), bytes_(limit_of(options)) {}
 
   bool adopt(std::vector<HeldSegment> const& layout) override {
-    std::scoped_lock const guard(lock());
-    Size bytes = 0;
-    for (HeldSegment const& held : layout) bytes += held.segment.size;
     auto* const inside = dynamic_cast<TakesOver*>(&inner());
-    if (inside == nullptr || bytes > room() || !inside->adopt(layout)) return false;
-    for (HeldSegment const& held : layout)
-      for (Block const& block : held.segment.blocks) count_allocation(block.size, block.requested);
-    return true;
+    return take_over(layout, [&] { return inside != nullptr && inside->adopt(layout); });
   }
 
  private:
