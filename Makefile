@@ -250,14 +250,14 @@ comma := ,
 define install
 @mkdir -p build && : >build/install.log
 @echo "installing $(1) into $(VENV); compiling the native core takes minutes the first time"
-@$(BIN)/pip install --verbose --editable '$(1)' >build/install.log 2>&1 & pid=$$!; \
+@$(BIN)/pip install --verbose --no-compile --editable '$(1)' >build/install.log 2>&1 & pid=$$!; \
   tail --pid=$$pid -n +1 -f build/install.log | grep --line-buffered -oE '$(PROGRESS)'; \
   wait $$pid || { tail -n 60 build/install.log; exit 1; }
 endef
 PROGRESS := ^ *(Collecting [^ ;]+|\[[0-9]+/[0-9]+\] [A-Z][a-z]+ CXX [a-z]+ .*)
 
 $(VENV)/.demo: $(NATIVE) | $(BIN)/pip
-	$(call install,.[null$(comma)report$(comma)tune$(comma)sweep])
+	$(call install,.[null$(comma)report$(comma)sweep])
 	touch $@
 
 $(VENV)/.test: $(NATIVE) | $(BIN)/pip

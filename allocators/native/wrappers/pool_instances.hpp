@@ -116,33 +116,62 @@ class Instances {
   mutable std::multiset<Size> largest_;  // of those that have been looked at
 };
 
+// The instances of the private pools, and what is known about the pools.
+class InstancesByPool : public Instances {
+ public:
+  PrivatePools& pools() const { return *pools_; }
+  void share(std::shared_ptr<PrivatePools> const& pools) { pools_ = pools; }
+
+  // For a call that changes the instance, or what it may give back. Null: the pool has none.
+  Allocator* find(PoolId pool) {
+    auto const entry = by_pool_.find(pool);
+    return entry == by_pool_.end() ? nullptr : &use(entry->second);
+  }
+  Allocator& add(PoolId pool, std::unique_ptr<Allocator> made) {
+    pool_of_.push_back(pool);
+    return (*this)[by_pool_[pool] = Instances::add(std::move(made))];
+  }
+  void apply(Op op, PoolId pool) {
+    pools_->apply(op, pool);
+    find(pool);
+  }
+  void trim_pool(PoolId pool) {
+    if (Allocator* const instance = find(pool); instance && pools_->released(pool))
+      instance->trim();
+  }
+  void trim_released() {
+    trim([this](Index instance) { return pools_->released(pool_of_[instance]); },
+         [this](Index instance) { return pool_of_[instance]; });
+  }
+
+ private:
+  std::shared_ptr<PrivatePools> pools_ = std::make_shared<PrivatePools>();
+  std::map<PoolId, Index> by_pool_;
+  std::vector<PoolId> pool_of_;  // by instance
+};
+
 template <class S>
 class PoolInstances final : public S, public ServesPools {
  public:
   PoolInstances(Device& device, Options const& given) : S(device, given), given_(given) {}
 
-  PrivatePools const& pools() const override { return *pools_; }
-  void share_pools(std::shared_ptr<PrivatePools> const& pools) override { pools_ = pools; }
+  PrivatePools const& pools() const override { return inside_.pools(); }
+  void share_pools(std::shared_ptr<PrivatePools> const& pools) override { inside_.share(pools); }
   void describe_pools(std::vector<PoolTraits> const& traits) override {
     std::scoped_lock const guard(this->lock());
-    pools_->describe(traits);
+    inside_.pools().describe(traits);
   }
   void pool_event(Op op, PoolId pool) override {
     std::scoped_lock const guard(this->lock());
-    pools_->apply(op, pool);
-    if (auto const entry = by_pool_.find(pool); entry != by_pool_.end())
-      instances_.use(entry->second);
+    inside_.apply(op, pool);
   }
   void trim_pool(PoolId pool) override {
-    this->trim_by([&] {
-      auto const entry = by_pool_.find(pool);
-      if (entry != by_pool_.end() && pools_->released(pool)) instances_.use(entry->second).trim();
-    });
+    this->trim_by([this, pool] { inside_.trim_pool(pool); });
   }
 
  private:
   [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
-    bool const alone = pool_of(stream) == 0 && instances_.empty();
+    bool const alone = pool_of(stream) == 0 && inside_.empty();
     return alone ? S::do_allocate(requested, stream) : allocate_beside(requested, stream);
   }
   [[gnu::flatten]] Block do_deallocate(Address address, Stream stream) override {
@@ -151,27 +180,27 @@ class PoolInstances final : public S, public ServesPools {
   }
   void do_trim() override {
     S::do_trim();
-    trim_released();
+    inside_.trim_released();
   }
   void do_step() override {
     S::do_step();
-    instances_.use_all([](Allocator& instance) { instance.step(); });
+    inside_.use_all([](Allocator& instance) { instance.step(); });
   }
   std::vector<Segment> do_snapshot() const override {
     auto segments = S::do_snapshot();
-    instances_.add_to(segments);
+    inside_.add_to(segments);
     return segments;
   }
   Size do_largest_free() const override {
-    return std::max(S::do_largest_free(), instances_.largest_free());
+    return std::max(S::do_largest_free(), inside_.largest_free());
   }
   void do_check() const override {
     S::do_check();
-    instances_.check();
+    inside_.check();
   }
   Counters do_counters() const override {
     Counters sums = S::do_counters();
-    instances_.add_to(sums);
+    inside_.add_to(sums);
     return sums;
   }
 
@@ -179,52 +208,40 @@ class PoolInstances final : public S, public ServesPools {
   [[gnu::noinline]] Block allocate_beside(Size requested, Stream stream) {
     if (pool_of(stream) != 0) return allocate_in_pool(requested, stream);
     Block const block = S::do_allocate(requested, stream);
-    bool const repeated = block.size == 0 && lowers_reserved([this] { trim_released(); });
-    return repeated ? S::do_allocate(requested, stream) : block;
+    if (block.size != 0) return block;
+    Size const before = this->counted().reserved.current;
+    inside_.trim_released();
+    return lower_than(before) ? S::do_allocate(requested, stream) : block;
   }
   [[gnu::noinline]] Block deallocate_in_pool(Address address, Stream stream) {
-    auto const entry = by_pool_.find(pool_of(stream));
-    if (entry == by_pool_.end()) return {};
-    return instances_.use(entry->second).try_deallocate(address, without_pool(stream));
+    Allocator* const instance = inside_.find(pool_of(stream));
+    return instance ? instance->try_deallocate(address, without_pool(stream)) : Block{};
   }
   Block allocate_in_pool(Size requested, Stream stream) {
     PoolId const pool = pool_of(stream);
-    auto entry = by_pool_.find(pool);
-    if (entry == by_pool_.end()) {
+    Allocator* instance = inside_.find(pool);
+    if (instance == nullptr) {
       auto made = std::make_unique<S>(this->device(), given_);
       this->enclose(*made);
-      entry = by_pool_.emplace(pool, instances_.add(std::move(made))).first;
-      pool_of_.push_back(pool);
+      instance = &inside_.add(pool, std::move(made));
     }
-    auto const attempt = [&] {
-      return instances_.use(entry->second).try_allocate(requested, without_pool(stream));
-    };
-    Block const block = attempt();
-    bool const repeated =
-        block.size == 0 && this->returns_memory() && lowers_reserved([this] { do_trim(); });
-    return repeated ? attempt() : block;
+    Block const block = instance->try_allocate(requested, without_pool(stream));
+    if (block.size != 0 || !this->returns_memory()) return block;
+    Size const before = this->counted().reserved.current;
+    do_trim();
+    if (!lower_than(before)) return block;
+    return inside_.find(pool)->try_allocate(requested, without_pool(stream));
   }
 
-  // Whether the call returned memory; a request is then repeated.
-  template <class Call>
-  bool lowers_reserved(Call call) {
-    Size const before = this->counted().reserved.current;
-    call();
+  // Whether memory went back to the device; the request is then repeated.
+  bool lower_than(Size before) {
     if (this->counted().reserved.current == before) return false;
     this->count_retry();
     return true;
   }
 
-  void trim_released() {
-    instances_.trim([this](Index instance) { return pools_->released(pool_of_[instance]); },
-                    [this](Index instance) { return pool_of_[instance]; });
-  }
-
   Options given_;
-  std::shared_ptr<PrivatePools> pools_ = std::make_shared<PrivatePools>();
-  Instances instances_;
-  std::map<PoolId, Index> by_pool_;
-  std::vector<PoolId> pool_of_;  // by instance
+  InstancesByPool inside_;
 };
 
 }  // namespace allocbench
