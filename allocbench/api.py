@@ -214,7 +214,6 @@ def sweep(
     passes: int = 0,
     min_capacity: bool = True,
     workers: int = 0,
-    scheduler: str | None = None,
     retry: bool = False,
 ) -> pd.DataFrame:
     """Every workload through every allocator on every device: see `allocbench.sweeps.sweep.sweep`.
@@ -230,7 +229,6 @@ def sweep(
         path,
         Effort(passes, min_capacity),
         workers=workers,
-        scheduler=scheduler,
         retry=retry,
     )
 

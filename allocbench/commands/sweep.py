@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench sweep: run many workloads, allocators and devices, on all cores or a cluster."""
+"""allocbench sweep: run many workloads, allocators and devices, on all cores."""
 
 from __future__ import annotations
 
@@ -46,14 +46,6 @@ def run(
     workers: Annotated[
         int, typer.Option(metavar="N", min=0, help="Number of processes; 0: one per processor.")
     ] = 0,
-    scheduler: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Use the workers of a Dask scheduler, such as tcp://10.0.0.1:8786, started with "
-            "`dask scheduler` and `dask worker ADDRESS`.",
-        ),
-    ] = None,
     retry: Annotated[
         bool, typer.Option("--retry", help="Repeat runs that ended with an error.")
     ] = False,
@@ -108,7 +100,6 @@ def run(
             output,
             Effort(time, min_capacity),
             workers=workers,
-            scheduler=scheduler,
             retry=retry,
             total=progress.total,
             done=progress.done,

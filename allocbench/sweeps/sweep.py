@@ -1,27 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Many runs in many processes, on this machine or on a Dask cluster."""
+"""Many runs in many processes."""
 
 from __future__ import annotations
 
 import ctypes
-import logging
 import os
 import signal
 import sys
-import time
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, Future, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import closing, contextmanager
-from importlib import import_module
 from multiprocessing import resource_tracker
-from typing import Any
 
 import pandas as pd
 
 from allocbench.base.errors import needs_extra
-from allocbench.base.text import one_line
 from allocbench.errors import UsageError
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
@@ -49,9 +44,7 @@ BYTES_ALONE = Effort(passes=0)
 
 
 def measure(trace: Trace, key: Key, effort: Effort) -> Row:
-    """The result row of a run; raises an error if this code is not the key's."""
-    if key.code != code_version():
-        raise RuntimeError(f"this worker runs {code_version()}, not {key.code}")
+    """The result row of a run."""
     row, _ = experiment.run(trace, key.allocator, key.device, effort, workload=key.workload)
     return row
 
@@ -64,7 +57,6 @@ def sweep(
     effort: Effort = BYTES_ALONE,
     *,
     workers: int = 0,
-    scheduler: str | None = None,
     retry: bool = False,
     total: Callable[[int], None] = lambda runs: None,
     done: Callable[[Key], None] = lambda key: None,
@@ -77,13 +69,12 @@ def sweep(
     row with an error: see `reports.rows.runs.frame`. An interrupt, an error or the end of this
     process also ends its workers.
 
-    workers: processes of this machine; 0: one per processor. scheduler: the address of a Dask
-    scheduler, whose workers are used instead; needs the extra `cluster`. total: called once with
-    the number of runs to make. done: called with each run when it ends. Host times are measured
-    while other runs are in progress.
+    workers: processes; 0: one per processor. total: called once with the number of runs to make.
+    done: called with each run when it ends. Host times are measured while other runs are in
+    progress.
 
-    Raises UsageError if the file or the scheduler cannot be used, or when the scheduler or all its
-    workers are gone; the results before that are in the file.
+    Raises UsageError if the file cannot be used, or if the system cannot start the processes; the
+    results before that are in the file.
     """
     records = open_records(path)
     finished = {key_of(record).identity for record in records if not (retry and record["error"])}
@@ -97,12 +88,7 @@ def sweep(
     }
     todo = [pair for identity, pair in keys.items() if identity not in finished]
     total(len(todo))
-    results = (
-        on_cluster(todo, effort, runner, scheduler)
-        if scheduler
-        else _on_processes(todo, effort, runner, workers or cpu_count())
-    )
-    with closing(results):
+    with closing(_on_processes(todo, effort, runner, workers or cpu_count())) as results:
         for record in results:
             append(path, record)
             records.append(record)
@@ -198,147 +184,3 @@ def _finished(
         ]
     for future in as_completed(futures):
         yield future.result()
-
-
-_CONNECT_SECONDS = 10
-_POLL_SECONDS = 0.05  # between looks for results
-_CHECK_SECONDS = 2  # between questions to the scheduler
-_NO_WORKER_SECONDS = 60  # that a cluster may be without any worker
-
-
-class _ClusterLostError(Exception):
-    """No result can be expected; the message says why."""
-
-
-def on_cluster(
-    todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner, address: str
-) -> Generator[Record]:
-    """The records as they arrive from the workers of a Dask scheduler; each trace is sent once.
-
-    Runs whose worker died are repeated one by one. Raises UsageError without the extra `cluster`,
-    if no scheduler responds, or when the scheduler or all workers are gone.
-    """
-    finished = 0
-    with _without_log(), _connected(address) as client:
-        try:
-            for record in _records(client, todo, effort, runner):
-                finished += 1
-                yield record
-        except _ClusterLostError as lost:
-            raise UsageError(
-                f"--scheduler {address}: {lost}; {finished:,} of {len(todo):,} runs are finished"
-                " and stored; the same command continues with the others"
-            ) from lost
-
-
-@contextmanager
-def _without_log() -> Iterator[None]:
-    """The client logs no tracebacks of lost connections, which become an error of one line."""
-    log = logging.getLogger("distributed.client")
-    level = log.level
-    log.setLevel(logging.CRITICAL + 1)
-    try:
-        yield
-    finally:
-        log.setLevel(level)
-
-
-def _connected(address: str) -> Any:
-    """A client of the scheduler; raises UsageError."""
-    try:
-        return _distributed().Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
-    except (OSError, ValueError) as error:
-        reason = one_line(str(error)) or type(error).__name__
-        raise UsageError(f"--scheduler {address}: no scheduler responds: {reason}") from error
-
-
-def _distributed() -> Any:
-    """The package; raises UsageError if it is not installed."""
-    try:
-        with needs_extra("cluster"):
-            return import_module("distributed")
-    except ModuleNotFoundError as error:
-        raise UsageError(f"--scheduler: {error}") from error
-
-
-def _records(
-    client: Any, todo: Sequence[tuple[Key, Trace]], effort: Effort, runner: Runner
-) -> Iterator[Record]:
-    traces: dict[str, Any] = {}
-
-    def submit(key: Key, trace: Trace) -> Any:
-        if key.trace not in traces:  # a task, because scattered data dies with its worker
-            traces[key.trace] = client.submit(_itself, trace, pure=False)
-        return client.submit(attempt, runner, traces[key.trace], key, effort, pure=False)
-
-    again: list[tuple[Key, Trace]] = []
-    runs = {submit(key, trace): (key, trace) for key, trace in todo}
-    for future in _ended(client, list(runs)):
-        run = runs.pop(future)
-        result = _result(client, future)
-        if isinstance(result, BaseException):  # its worker died, perhaps because of another run
-            again.append(run)
-        else:
-            yield result
-    for key, trace in again:
-        (future,) = _ended(client, [submit(key, trace)])
-        result = _result(client, future)
-        yield died(key, trace, result) if isinstance(result, BaseException) else result
-
-
-def _itself(trace: Trace) -> Trace:
-    return trace
-
-
-def _ended(client: Any, futures: list[Any]) -> Iterator[Any]:
-    """The futures as they end. Raises _ClusterLostError when none can end any more."""
-    waiting = _distributed().as_completed(futures, loop=client.loop)
-    watch = _Watch(client)
-    while not waiting.is_empty():
-        batch = waiting.next_batch(block=False)
-        yield from batch
-        if not batch:
-            time.sleep(_POLL_SECONDS)
-            watch.check()
-
-
-def _result(client: Any, future: Any) -> Record | BaseException:
-    """What an ended future has. Raises _ClusterLostError if its end is that of the connection."""
-    try:
-        record: Record = future.result()
-    except (Exception, _distributed().CancelledError) as failure:
-        if getattr(failure, "reason", "") == "scheduler-connection-lost":
-            raise _ClusterLostError("the scheduler closed the connection") from failure
-        _workers(client)
-        return failure
-    return record
-
-
-class _Watch:
-    """Asks the scheduler from time to time whether it has workers."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-        self._asked = self._with_workers = time.monotonic()
-
-    def check(self) -> None:
-        """Raises _ClusterLostError without a scheduler, or a while after the last worker."""
-        now = time.monotonic()
-        if now - self._asked < _CHECK_SECONDS:
-            return
-        self._asked = now
-        if _workers(self._client):
-            self._with_workers = now
-        elif now - self._with_workers >= _NO_WORKER_SECONDS:
-            raise _ClusterLostError(f"it has had no worker for {_NO_WORKER_SECONDS} seconds")
-
-
-def _workers(client: Any) -> int:
-    """The number of workers. Raises _ClusterLostError if the client has no scheduler any more."""
-    if client.status != "running":
-        raise _ClusterLostError("the scheduler closed the connection")
-    try:
-        return len(client.nthreads())
-    except (OSError, ValueError) as error:
-        reason = one_line(str(error)) or type(error).__name__
-        raise _ClusterLostError(f"the scheduler does not respond: {reason}") from error

@@ -1,27 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench sweep: each run happens once, even if processes die, locally and on a cluster."""
+"""allocbench sweep: each run happens once, even if processes die."""
 
 from __future__ import annotations
 
 import errno
 import json
-import logging
 import os
 import resource
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from allocbench import allocators
 from allocbench.base.trace import PrivatePool
 from allocbench.errors import UsageError
 from allocbench.replays.experiment import Effort
@@ -39,7 +33,6 @@ from tests.waiting import is_running, wait_until
 __all__ = ["folder"]  # the fixture, by its import
 
 MIB = 1 << 20
-OF_THE_DAY = {"date", "cpu", "python", "allocbench_version"}
 FAST = Effort(passes=0, capacity=False)
 
 
@@ -48,11 +41,6 @@ def traces(count: int) -> dict[str, Trace]:
         f"t{n}": make([(ALLOC, 0, MIB), (ALLOC, 1, MIB + n), (FREE, 0, 0), (FREE, 1, 0)])
         for n in range(count)
     }
-
-
-def without_date(table: pd.DataFrame) -> list[dict[str, Any]]:
-    kept = table.drop(columns=list(OF_THE_DAY))
-    return results.records(kept.sort_values(["workload", "allocator", "device"], ignore_index=True))
 
 
 def test_every_combination_is_a_row_of_the_schema_and_is_not_made_again() -> None:
@@ -86,7 +74,7 @@ def test_other_code_makes_all_runs_again(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("allocbench.sweeps.sweep.code_version", lambda: "another")
     found = sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", FAST, workers=1)
     assert len(found) == 2
-    assert "not another" in found["error"].iloc[1]  # the worker has the old code
+    assert found["code"].iloc[1] == "another"
 
 
 def fragile(trace: Trace, key: Key, effort: Effort) -> Row:
@@ -180,112 +168,6 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_there() -> None:
     assert "not a regular file" in error("sweep good.csv -o /dev/full")
 
 
-@pytest.fixture(scope="module")
-def scheduler() -> Iterator[str]:
-    """The address of a Dask scheduler with three workers.
-
-    A run that dies takes two of them, one after the other, and on a busy machine Dask does not
-    always start them again.
-    """
-    import dask
-    import distributed
-
-    make_cluster: Any = distributed.LocalCluster
-    where = {"dashboard_address": None, "host": "127.0.0.1"}
-    patient = dict.fromkeys(("connect", "tcp"), "300s")
-    settings = {"scheduler.allowed-failures": 0, "comm.timeouts": patient}
-    with (
-        dask.config.set({f"distributed.{name}": value for name, value in settings.items()}),
-        make_cluster(n_workers=3, threads_per_worker=1, **where) as cluster,
-    ):
-        yield str(cluster.scheduler_address)
-
-
-def test_a_cluster_gives_the_same_rows_as_processes_do(scheduler: str) -> None:
-    specs = [*sorted(set(allocators.names()) - {"planned", "bump"}), "bfc:allow_growth=false"]
-    devices = ["sim:1GiB", "sim:64MiB", "sim:2MiB", "sim:1MiB"]
-    some = traces(5)
-    here = sweep(some, specs, devices, "here.jsonl", FAST, workers=2)
-    there = sweep(some, specs, devices, "there.jsonl", FAST, scheduler=scheduler)
-    assert len(here) == 5 * len(specs) * 4
-    assert without_date(here) == without_date(there)
-
-
-def test_on_a_cluster_too_a_run_that_dies_is_a_row(scheduler: str) -> None:
-    specs = ["naive", "buddy", "slab"]
-    found = sweep(
-        traces(1), specs, ["sim:1GiB"], "s.jsonl", FAST, scheduler=scheduler, runner=fragile
-    ).set_index("allocator")
-    assert str(found.loc["buddy", "error"]).startswith("the process died")
-    assert found.loc["slab", "error"] == "ValueError: of all things"
-    assert len(found) == 3
-
-
-def endless(trace: Trace, key: Key, effort: Effort) -> Row:
-    """A run that ends only for naive."""
-    while key.allocator != "naive":
-        time.sleep(600)
-    return measure(trace, key, effort)
-
-
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("ends", ["scheduler", "worker"])
-def test_a_cluster_that_ends_is_an_error_of_one_line_and_the_next_sweep_continues(
-    ends: str,
-    end: signal.Signals,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    monkeypatch.setattr(logging.getLogger("distributed.client"), "handlers", [caplog.handler])
-    monkeypatch.setattr("allocbench.sweeps.sweep._CONNECT_SECONDS", 2)
-    with dask_cluster() as (address, processes):
-        sweep(traces(1), ["naive"], ["sim:2GiB"], "s.jsonl", FAST, scheduler=address)
-        for name in ("_CHECK_SECONDS", "_NO_WORKER_SECONDS"):
-            monkeypatch.setattr(f"allocbench.sweeps.sweep.{name}", 0.1)
-        given: Any = {"runner": endless, "done": lambda key: processes[ends].send_signal(end)}
-        with pytest.raises(UsageError) as raised:
-            sweep(
-                traces(1),
-                ["naive", "bfc"],
-                ["sim:1GiB"],
-                "s.jsonl",
-                FAST,
-                scheduler=address,
-                **given,
-            )
-    gone = "the scheduler" if ends == "scheduler" else "it has had no worker for 0.1 seconds"
-    assert str(raised.value).startswith(f"--scheduler {address}: {gone}")
-    assert "1 of 2 runs are finished and stored" in str(raised.value)
-    assert [one.name for one in caplog.records if one.name == "distributed.client"] == []
-    assert len(open_records("s.jsonl")) == 2
-    found = sweep(traces(1), ["naive", "bfc"], ["sim:1GiB"], "s.jsonl", FAST, workers=1)
-    assert len(found) == 3
-    assert found["error"].isna().all()
-
-
-@contextmanager
-def dask_cluster() -> Iterator[tuple[str, dict[str, subprocess.Popen[bytes]]]]:
-    """The address of a scheduler, and the processes of the scheduler and its only worker."""
-    with ExitStack() as running:
-
-        def start(role: str, *arguments: str) -> subprocess.Popen[bytes]:
-            command = [sys.executable, "-m", "dask", role, *arguments]
-            process = subprocess.Popen(command, stdout=log, stderr=log)
-            running.callback(process.wait)
-            running.callback(process.kill)
-            return process
-
-        log = running.enter_context(Path("dask.log").open("wb"))
-        file = Path("scheduler.json").absolute()
-        alone = ("--host", "127.0.0.1", "--no-dashboard")
-        scheduler = start("scheduler", *alone, "--port", "0", "--scheduler-file", str(file))
-        wait_until(lambda: scheduler.poll() is not None or file.exists())
-        wait_until(lambda: bool(file.read_text()))
-        address = json.loads(file.read_text())["address"]
-        one = ("--nthreads", "1", "--no-nanny")
-        yield address, {"scheduler": scheduler, "worker": start("worker", address, *alone, *one)}
-
-
 def test_the_command_prints_tables_and_writes_rows() -> None:
     write(make(EVENTS[:4], provenance=Provenance(name="made")), "made.parquet")
     line = "sweep good.csv made.parquet --allocators slab,naive --devices sim:1GiB,sim:1MiB"
@@ -342,12 +224,6 @@ def test_errors_are_one_line() -> None:
     assert "given twice" in error("sweep good.csv --devices sim:1GiB,sim:1GiB")
     assert "no allocator is called" in error("sweep good.csv --allocators nosuch")
     assert "--json - prints rows" in error("sweep good.csv -o -")
-
-
-def test_a_missing_scheduler_is_an_error_of_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("allocbench.sweeps.sweep._CONNECT_SECONDS", 0.5)
-    with pytest.raises(UsageError, match="no scheduler responds"):
-        sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", scheduler="tcp://127.0.0.1:9")
 
 
 def test_an_unfinished_line_is_cut_off_and_all_others_stay() -> None:
