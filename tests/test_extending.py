@@ -154,7 +154,7 @@ def read(file, path):
 
 def test_a_generated_workload(copy: Copy) -> None:
     copy.insert(
-        "workloads/synthetic/__init__.py",
+        "workloads/synthetic.py",
         "GENERATORS = (\n",
         """    _synthetic(
         "toy",

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from allocbench.base.trace import Layout
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
-from allocbench.workloads.layout import Layout
 from allocbench.workloads.streaming import Source, StreamedTrace
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
         write_plan,
     )
     from allocbench.workloads.files import read, read_large, read_plannable, write
-    from allocbench.workloads.graph_files import read_graph
-    from allocbench.workloads.graphs import OperatorGraph
+    from allocbench.workloads.graphs import OperatorGraph, read_graph
     from allocbench.workloads.parquet import write_parquet
     from allocbench.workloads.plain_csv import write_csv
     from allocbench.workloads.streaming import AnyTrace, StreamedTrace, first_events
@@ -64,8 +63,7 @@ _MODULES = {
         "write_plan",
     ),
     "files": ("read", "read_large", "read_plannable", "write"),
-    "graph_files": ("read_graph",),
-    "graphs": ("OperatorGraph",),
+    "graphs": ("OperatorGraph", "read_graph"),
     "parquet": ("write_parquet",),
     "plain_csv": ("write_csv",),
     "streaming": ("AnyTrace", "StreamedTrace", "first_events"),

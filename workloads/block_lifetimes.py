@@ -34,7 +34,16 @@ from allocbench.workloads.csv_dialect import (
     whole_number,
 )
 from allocbench.workloads.input_files import open_input
-from allocbench.workloads.trace import MARK, MAX_SIZE, Trace, TraceError, spans
+from allocbench.workloads.trace import (
+    ALLOC,
+    FREE,
+    MARK,
+    MAX_SIZE,
+    Provenance,
+    Trace,
+    TraceError,
+    spans,
+)
 
 HEADER = "id,lower,upper,size"
 _LATEST = 2**32 - 2  # instant
@@ -80,6 +89,31 @@ def lifetimes(trace: Trace) -> Lifetimes:
     )
 
 
+def read(file: BinaryIO, path: Path) -> Trace:
+    """Read an open CSV of lifetimes as the allocs and frees of its n blocks in order of time.
+
+    At one instant, blocks that end are freed before blocks that begin are allocated, both in the
+    order of the file. The ids become labels. Instants have no unit, so there are no times. Raises
+    TraceError naming the line that is wrong.
+    """
+    blocks = parse_lifetimes(file)
+    n = len(blocks)
+    time = np.concatenate([blocks.last, blocks.first])
+    op = np.repeat([FREE, ALLOC], n).astype(np.uint8)
+    order = np.argsort(time, kind="stable")  # a stable sort keeps frees first at one instant
+    row = np.tile(np.arange(n, dtype=np.uint32), 2)
+    size = np.concatenate([np.zeros(n, np.uint64), blocks.size])
+    return Trace(
+        op=op[order],
+        block=row[order],
+        size=size[order],
+        stream=np.zeros(2 * n, np.uint16),
+        labels=tuple(blocks.ids),
+        label=row[order],
+        provenance=Provenance(name=path.stem, kind="imported", source=path.name),
+    )
+
+
 def is_lifetimes(head: bytes) -> bool:
     """Whether a file with this beginning is a CSV of lifetimes."""
     return header(first_line(head), _is_whole)[1] is not None
@@ -110,9 +144,16 @@ def parse_lifetimes(file: BinaryIO) -> Lifetimes:
     )
 
 
-def write_lifetimes(blocks: Lifetimes, sink: BinaryIO) -> None:
-    """Write a CSV of lifetimes to an open binary file."""
-    _write(HEADER, blocks, [], sink)
+def write_blocks(trace: Trace, sink: BinaryIO) -> None:
+    """Write the blocks of a valid trace as a CSV of lifetimes to an open binary file.
+
+    Instants are events, so no two blocks begin or end at the same one; a block that is never freed
+    lives until after the last event. The format has no streams, marks, trims, times or labels.
+    Raises TraceError if the trace has no blocks.
+    """
+    if not trace.allocs:
+        raise TraceError("has no allocs, so there are no lifetimes to write")
+    _write(HEADER, lifetimes(trace), [], sink)
 
 
 def write_plan(blocks: Lifetimes, offsets: NDArray[np.uint64], sink: BinaryIO) -> None:

@@ -17,9 +17,9 @@ from allocbench.workloads.block_lifetimes import (
     is_lifetimes,
     lifetimes,
     parse_lifetimes,
+    write_blocks,
 )
 from allocbench.workloads.errors import errors_naming
-from allocbench.workloads.exporters.minimalloc import write_blocks
 from allocbench.workloads.formats import (
     FORMATS,
     HEAD,
@@ -29,8 +29,7 @@ from allocbench.workloads.formats import (
     other_of,
     text_of,
 )
-from allocbench.workloads.graph_files import is_graph, parse_graph
-from allocbench.workloads.graphs import OperatorGraph
+from allocbench.workloads.graphs import OperatorGraph, is_graph, parse_graph
 from allocbench.workloads.input_files import open_input, told
 from allocbench.workloads.parquet import write_parquet
 from allocbench.workloads.plain_csv import write_csv

@@ -105,13 +105,13 @@ FORMATS = (
         "CSV id,lower,upper,size",
         "lifetimes of blocks, the format of google/minimalloc",
         "block_lifetimes:is_lifetimes",
-        "importers.minimalloc:read",
+        "block_lifetimes:read",
     ),
     Format(
         "PyTorch memory snapshot",
         "written by torch.cuda.memory._dump_snapshot, or a pickle of memory_snapshot(); the same as"
         " JSON, or in a page of memory_viz",
-        "importers.snapshot_forms:is_snapshot",
+        "importers.pickles:is_snapshot",
         "importers.pytorch_snapshot:read",
         options={
             "device": "the number of a GPU, if several have events",

@@ -67,9 +67,12 @@ def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
             name = Path(unpacked[1]) if unpacked[1] else _without(name)
         is_parquet = file.read(len(PARQUET)) == PARQUET
         file.seek(0)
-        if is_parquet and (text := _as_csv(cast(BinaryIO, file))):
-            file = closing.enter_context(text)
-            closing.enter_context(_errors_of_csv())
+        if is_parquet:
+            from allocbench.workloads.parquet import as_csv
+
+            if text := as_csv(cast(BinaryIO, file)):
+                file = closing.enter_context(text)
+                closing.enter_context(_errors_of_csv())
         yield cast(BinaryIO, file), name
 
 
@@ -84,12 +87,6 @@ def _name(path: Path) -> Path:
         return Path("stdin")
     pipe = re.fullmatch(r"/(?:dev|proc/[^/]+)/fd/(\d+)", str(path))
     return Path(f"pipe{pipe[1]}") if pipe else path
-
-
-def _as_csv(file: BinaryIO) -> IO[bytes] | None:
-    from allocbench.workloads.plain_parquet import as_csv
-
-    return as_csv(file)
 
 
 @contextmanager

@@ -3,24 +3,32 @@
 
 A file is read in small parts into arrays that are preallocated at full length, so that reading
 needs little memory beyond the trace itself; or part by part whenever the events are needed.
+
+Parquet that another program wrote, such as pandas, with the columns of one of the CSV formats is
+turned into CSV, which the reader of that format reads. Columns with lists or structures are left
+out. A name, number or time may have any type, and null is an empty field.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from tempfile import SpooledTemporaryFile
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 
-from allocbench.workloads import coverage, layout
-from allocbench.workloads.containers import PARQUET
+from allocbench.base.trace import Layout
+from allocbench.workloads import coverage
+from allocbench.workloads.containers import IN_MEMORY, PARQUET, most_expanded
+from allocbench.workloads.csv_dialect import short
 from allocbench.workloads.streaming import PART_EVENTS, Arrays, Source
 from allocbench.workloads.trace import (
     ALLOC,
@@ -41,6 +49,21 @@ _ROW_GROUP_EVENTS = 1 << 20
 _MOST_EVENTS = 100_000_000
 _MOST_EVENTS_PER_BYTE = 100
 """A file may hold that many events, or that many for each of its bytes, whichever is more."""
+_PART_ROWS = 1 << 10
+_MOST_ROWS = 1_000_000
+_MOST_ROWS_PER_BYTE = 10  # the same for Parquet of other programs
+_LONGEST = 1 << 16  # characters of a value
+_SEGMENT_COLUMNS = {
+    "address": "uint64",
+    "size": "uint64",
+    "stream": "uint16",
+    "small": "bool",
+    "reservation": "uint64",
+    "rank": "uint32",
+}
+_POOL_COLUMN = {"pool": "uint16"}
+_BLOCK_COLUMNS = {"block_address": "uint64", "block_size": "uint64"}
+_NAMES_IN_FILES = {"reservation": "space"}  # where they differ from those of the columns
 
 
 def is_parquet(head: bytes) -> bool:
@@ -58,7 +81,7 @@ def write_parquet(trace: Trace, sink: BinaryIO) -> None:
     if trace.pool is not None:
         header["pools"] = [asdict(pool) for pool in trace.pools]
     if trace.layout is not None:
-        header["layout"] = layout.to_json(trace.layout)
+        header["layout"] = layout_to_json(trace.layout)
     if trace.coverage != coverage.WHOLE:
         header["coverage"] = coverage.to_json(trace.coverage)
     table = pa.table(trace.columns())
@@ -179,7 +202,78 @@ def _parse_header(text: bytes) -> dict[str, Any]:
         checked["coverage"] = coverage.from_json(header["coverage"])
     if "layout" in header:
         try:
-            checked["layout"] = layout.from_json(header["layout"])
+            checked["layout"] = _layout_from_json(header["layout"])
         except (ValueError, TypeError, KeyError, OverflowError) as error:
             raise TraceError("the layout in the trace's metadata cannot be read") from error
     return checked
+
+
+def layout_to_json(layout: Layout) -> dict[str, list[int]]:
+    """The columns as lists of numbers, without pools if there is none."""
+    names = (*_SEGMENT_COLUMNS, *_BLOCK_COLUMNS, *(_POOL_COLUMN if layout.pool.any() else ()))
+    return {
+        _NAMES_IN_FILES.get(name, name): getattr(layout, name).astype(np.uint64).tolist()
+        for name in names
+    }
+
+
+def _layout_from_json(columns: Mapping[str, Any]) -> Layout:
+    """The layout of such columns; raises ValueError, TypeError or KeyError for others."""
+    arrays: dict[str, Any] = {
+        name: np.array(columns[_NAMES_IN_FILES.get(name, name)], np.uint64).astype(dtype)
+        for name, dtype in (_SEGMENT_COLUMNS | _BLOCK_COLUMNS).items()
+    }
+    pool = columns.get("pool", [0] * len(arrays["address"]))
+    arrays["pool"] = np.array(pool, np.uint64).astype(_POOL_COLUMN["pool"])
+    for names in ((*_SEGMENT_COLUMNS, "pool"), _BLOCK_COLUMNS):
+        if len({arrays[name].shape for name in names}) > 1:
+            raise ValueError("the columns of the layout differ in length")
+    return Layout(**arrays)
+
+
+def as_csv(file: BinaryIO) -> IO[bytes] | None:
+    """The content of an open Parquet file as CSV; None if the file is a trace."""
+    schema = pq.read_schema(file)
+    texts = [field.name for field in schema if _is_text(field.type)]
+    parquet = pq.ParquetFile(file, read_dictionary=texts, pre_buffer=False)
+    if METADATA_KEY in (parquet.metadata.metadata or {}):
+        file.seek(0)
+        return None
+    names = [field.name for field in schema if _is_text(field.type) or _is_plain(field.type)]
+    if len(set(schema.names)) < len(schema) or not names:
+        columns = short(", ".join(schema.names))
+        raise TraceError(f"is Parquet without a table of events; its columns are {columns}")
+    size = file.seek(0, os.SEEK_END)
+    check_rows(parquet, size, max(_MOST_ROWS, _MOST_ROWS_PER_BYTE * size))
+    most = most_expanded(size)
+    copy = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  the caller closes it
+    copy.write(",".join('"' + name.replace('"', '""') + '"' for name in names).encode() + b"\n")
+    options = pacsv.WriteOptions(include_header=False)
+    for part in parquet.iter_batches(_PART_ROWS, columns=names, use_threads=False):
+        rows = pa.record_batch([_written(part.column(name), name) for name in names], names)
+        pacsv.write_csv(rows, copy, options)
+        if copy.tell() > most:
+            raise TraceError(f"is Parquet that expands to more than {most:,} bytes of text")
+    copy.seek(0)
+    return copy
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _is_plain(kind: pa.DataType) -> bool:
+    kinds = (pa.types.is_integer, pa.types.is_floating, pa.types.is_temporal)
+    return any(is_kind(kind) for is_kind in kinds)
+
+
+def _written(column: pa.Array, name: str) -> pa.Array:
+    """The column with the type that is written."""
+    if not pa.types.is_dictionary(column.type):
+        return column
+    longest = pc.max(pc.binary_length(column.dictionary)).as_py() or 0
+    if longest > _LONGEST:
+        raise TraceError(f"column '{name}' has a value of {longest:,} bytes")
+    return column.dictionary_decode()

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.allocators.replays import CALL_KINDS
 from allocbench.allocators.spec import parse
+from allocbench.base.trace import Layout
 from allocbench.replays.recorded_settings import in_force
 from allocbench.workloads import Trace
 from allocbench.workloads.exporters.replayed_trace import (
@@ -20,7 +21,6 @@ from allocbench.workloads.exporters.replayed_trace import (
     ReplayedSegment,
     ReplayedTrace,
 )
-from allocbench.workloads.layout import Layout
 from allocbench.workloads.trace import spans
 
 _ACTIONS = {

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from allocbench.reports.rows import results
 from allocbench.workloads import Trace, catalog, write_csv, write_parquet
-from allocbench.workloads.exporters.minimalloc import write_blocks
+from allocbench.workloads.block_lifetimes import write_blocks
 from tests.conftest import CASES
 from tests.questions.test_error_text import OTHERS
 from tests.result_rows import row

@@ -14,7 +14,7 @@ import pytest
 from allocbench import allocators
 from allocbench.verification.verify import verify
 from allocbench.workloads import TraceError, read, write
-from allocbench.workloads.layout import to_json
+from allocbench.workloads.parquet import layout_to_json
 from tests.commands import run
 from tests.synthetic_recordings import CASES, SYNTHETIC, told
 
@@ -137,7 +137,7 @@ def test_a_layout_survives_parquet_and_sets_where_a_replay_begins(
     write(trace, tmp_path / "trace.parquet")
     again = read(tmp_path / "trace.parquet")
     assert again.layout is not None
-    assert to_json(again.layout) == to_json(trace.layout)
+    assert layout_to_json(again.layout) == layout_to_json(trace.layout)
     for spec, begins in (("caching:version=2.11", trace.layout.reserved), ("naive", 0)):
         allocator = allocators.make(spec, allocators.SimulatedDevice("80GiB"))
         result = allocators.replay(again, allocator, samples=len(again))
@@ -177,7 +177,7 @@ def test_given_settings_do_not_replace_those_by_which_a_start_is_found(tmp_path:
     assert told.layout is not None
     given = read(path, conf="max_split_size_mb:24")
     assert given.layout is not None
-    assert to_json(given.layout) == to_json(told.layout)
+    assert layout_to_json(given.layout) == layout_to_json(told.layout)
 
 
 def test_a_snapshot_without_settings_is_read_under_those_given(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_snapshot_without_settings_is_read_under_those_given(tmp_path: Path) -
     given = read(path, conf="roundup_power2_divisions:[1:8,>:8]")
     assert recorded.layout is not None
     assert given.layout is not None
-    assert to_json(given.layout) == to_json(recorded.layout)
+    assert layout_to_json(given.layout) == layout_to_json(recorded.layout)
     given_settings = given.provenance.extra["settings"]
     assert given_settings == recorded.provenance.extra["settings"]
     with pytest.raises(TraceError, match="max_split_size_mb=many must be number"):

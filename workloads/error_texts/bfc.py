@@ -17,9 +17,9 @@ from allocbench.base.error_text import (
     ErrorText,
     exact,
 )
+from allocbench.base.trace import Layout
 from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.error_texts.amounts import Found, each, messages, twice_rounded
-from allocbench.workloads.layout import Layout
 from allocbench.workloads.trace import Trace
 from allocbench.workloads.vocabulary import Provenance
 

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.base.trace import Layout
 from allocbench.workloads._native import pair_events
-from allocbench.workloads.layout import Layout
 from allocbench.workloads.recordings import Gaps
 from allocbench.workloads.sorting import distinct, stable_order
 from allocbench.workloads.trace import (

@@ -24,6 +24,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from allocbench.base.trace import Layout
 from allocbench.workloads._native import SMALL_REQUEST, SMALL_SEGMENT, PytorchSettings
 from allocbench.workloads.coverage import UNSEEN, Coverage
 from allocbench.workloads.formats import SNAPSHOT_INSTEAD
@@ -44,7 +45,6 @@ from allocbench.workloads.importers.labels import (
     marks_of,
     only_creates,
 )
-from allocbench.workloads.layout import Layout
 from allocbench.workloads.recordings import Recording, with_gaps
 from allocbench.workloads.sorting import stable_order
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError

@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 from sortedcontainers import SortedKeyList
 
+from allocbench.base.trace import Layout
 from allocbench.workloads._native import SMALL_REQUEST, SMALL_SEGMENT, PytorchSettings
 from allocbench.workloads.importers.addresses import AddressedEvents, Blocks, Release
-from allocbench.workloads.layout import Layout
 from allocbench.workloads.sorting import stable_order
 
 SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (

@@ -13,8 +13,7 @@ from allocbench.base import units
 from allocbench.workloads._native import Pickle, Rows
 from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 from allocbench.workloads.importers.labels import OPTIMIZER_ENDS, Frame, is_update, names_of
-from allocbench.workloads.importers.pickles import load
-from allocbench.workloads.importers.snapshot_forms import as_pickle
+from allocbench.workloads.importers.pickles import as_pickle, load
 from allocbench.workloads.pytorch_settings import WITHOUT_POOLS, RecordedSettings, read_settings
 from allocbench.workloads.snapshot_format import (
     ANNOTATION,

@@ -8,7 +8,7 @@ does not: tied embeddings, norms of queries and keys, quantized matrices, the ro
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from allocbench.workloads.serving.models import MODELS, Model
@@ -113,62 +113,52 @@ class Architecture:
         return self.quantization.size(size // self.model.dtype_bytes // columns, columns)
 
 
-@dataclass(frozen=True)
-class _Listed:
-    """A model of the list, of which no GPU has only a part."""
-
-    model: Model
-    positions: int
-    tied: bool = False
-    qk_norm: bool = False
-
-
-def _known(name: str, positions: int) -> _Listed:
-    return _Listed(replace(MODELS[name], tensor_parallel=1), positions)
+def _known(name: str, positions: int) -> Architecture:
+    return Architecture(replace(MODELS[name], tensor_parallel=1), positions)
 
 
 _QWEN3 = 151936  # tokens in the vocabulary
 LISTED = {
     # The numbers are those of config.json on huggingface.co, in the repository that is named.
-    "llama-2-7b": _Listed(Model(32, 4096, 32, 32, 128, 11008, 32000), 4096),  # meta-llama
-    "llama-2-70b": _Listed(Model(80, 8192, 64, 8, 128, 28672, 32000), 4096),  # meta-llama
+    "llama-2-7b": Architecture(Model(32, 4096, 32, 32, 128, 11008, 32000), 4096),  # meta-llama
+    "llama-2-70b": Architecture(Model(80, 8192, 64, 8, 128, 28672, 32000), 4096),  # meta-llama
     "llama-3-8b": _known("llama-3-8b", 8192),
     "llama-3-70b": _known("llama-3-70b", 8192),
     "llama-3.1-8b": _known("llama-3-8b", 131072),  # meta-llama/Llama-3.1-8B
     "llama-3.1-70b": _known("llama-3-70b", 131072),  # meta-llama/Llama-3.1-70B, 3.3-70B
-    "llama-3.2-1b": _Listed(  # meta-llama/Llama-3.2-1B
+    "llama-3.2-1b": Architecture(  # meta-llama/Llama-3.2-1B
         Model(16, 2048, 32, 8, 64, 8192, 128256), 131072, tied=True
     ),
-    "llama-3.2-3b": _Listed(  # meta-llama/Llama-3.2-3B
+    "llama-3.2-3b": Architecture(  # meta-llama/Llama-3.2-3B
         Model(28, 3072, 24, 8, 128, 8192, 128256), 131072, tied=True
     ),
     "mistral-7b": _known("mistral-7b", 32768),
     "mixtral-8x7b": _known("mixtral-8x7b", 32768),
     "qwen2.5-7b": _known("qwen2.5-7b", 32768),  # Qwen/Qwen2.5-7B-Instruct
-    "qwen2.5-32b": _Listed(  # Qwen/Qwen2.5-32B-Instruct
+    "qwen2.5-32b": Architecture(  # Qwen/Qwen2.5-32B-Instruct
         Model(64, 5120, 40, 8, 128, 27648, 152064, qkv_bias=1), 32768
     ),
     "qwen2.5-72b": _known("qwen2.5-72b", 32768),  # Qwen/Qwen2.5-72B-Instruct
-    "qwen3-0.6b": _Listed(  # Qwen/Qwen3-0.6B
+    "qwen3-0.6b": Architecture(  # Qwen/Qwen3-0.6B
         Model(28, 1024, 16, 8, 128, 3072, _QWEN3), 40960, tied=True, qk_norm=True
     ),
-    "qwen3-8b": _Listed(  # Qwen/Qwen3-8B
+    "qwen3-8b": Architecture(  # Qwen/Qwen3-8B
         Model(36, 4096, 32, 8, 128, 12288, _QWEN3), 40960, qk_norm=True
     ),
-    "qwen3-32b": _Listed(  # Qwen/Qwen3-32B
+    "qwen3-32b": Architecture(  # Qwen/Qwen3-32B
         Model(64, 5120, 64, 8, 128, 25600, _QWEN3), 40960, qk_norm=True
     ),
-    "qwen3-30b-a3b": _Listed(  # Qwen/Qwen3-30B-A3B
+    "qwen3-30b-a3b": Architecture(  # Qwen/Qwen3-30B-A3B
         Model(48, 2048, 32, 4, 128, 768, _QWEN3, experts=128, experts_per_token=8),
         40960,
         qk_norm=True,
     ),
-    "qwen3-235b-a22b": _Listed(  # Qwen/Qwen3-235B-A22B
+    "qwen3-235b-a22b": Architecture(  # Qwen/Qwen3-235B-A22B
         Model(94, 4096, 64, 4, 128, 1536, _QWEN3, experts=128, experts_per_token=8),
         40960,
         qk_norm=True,
     ),
-    "gemma-7b": _Listed(  # google/gemma-7b
+    "gemma-7b": Architecture(  # google/gemma-7b
         Model(28, 3072, 16, 16, 256, 24576, 256000), 8192, tied=True
     ),
 }
@@ -184,15 +174,14 @@ class Stored:
     tensor_parallel: int = 1
     dtype_bytes: int | None = None
     quantization: str | None = None
-    kv_bytes: int | None = field(default=None)
+    kv_bytes: int | None = None
 
 
 def listed(name: str) -> Architecture:
     """The architecture of a listed model; raises TraceError."""
     if name not in LISTED:
         raise TraceError(f"model {name}: not one of {', '.join(LISTED)}, nor a config.json")
-    known = LISTED[name]
-    return Architecture(known.model, known.positions, known.tied, known.qk_norm)
+    return LISTED[name]
 
 
 def divided(whole: Architecture, chosen: Stored) -> Architecture:

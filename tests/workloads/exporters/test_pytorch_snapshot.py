@@ -22,7 +22,7 @@ from allocbench.verification.verify import verify
 from allocbench.workloads import ALLOC, FREE, TRIM, PrivatePool, Trace, catalog, read
 from allocbench.workloads.exporters.perfetto import write_perfetto
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
-from allocbench.workloads.layout import to_json
+from allocbench.workloads.parquet import layout_to_json
 from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.synthetic_recordings import SYNTHETIC
 from tests.traces import make
@@ -171,7 +171,7 @@ def test_an_export_begins_with_the_recorded_segments(name: str, tmp_path: Path) 
     path.write_bytes(exported(trace, "caching")[0])
     again = read(path)
     assert again.layout is not None
-    begun, recorded = to_json(again.layout), to_json(trace.layout)
+    begun, recorded = layout_to_json(again.layout), layout_to_json(trace.layout)
     for column in ("address", "size", "stream", "small", "block_address"):
         assert begun[column] == recorded[column]
     assert verify(path).exit_code == 0

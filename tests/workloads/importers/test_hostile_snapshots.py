@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from allocbench.base.trace import Layout
 from allocbench.workloads import read
 from allocbench.workloads.importers.addresses import AddressedEvents
 from allocbench.workloads.importers.snapshot_start import _Held, _Lowest
-from allocbench.workloads.layout import Layout
 from tests.commands import folder
 from tests.traces import message_of
 from tests.work import lines_run

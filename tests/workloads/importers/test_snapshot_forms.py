@@ -13,7 +13,7 @@ import pytest
 from torch.cuda import _memory_viz
 
 from allocbench.workloads import read
-from allocbench.workloads.importers import snapshot_forms
+from allocbench.workloads.importers import pickles
 from tests.commands import folder
 from tests.traces import assert_same, message_of
 from tests.workloads.importers.snapshots import Recorder, snapshot
@@ -62,6 +62,6 @@ def test_damaged_forms(content: str, told: str) -> None:
 
 
 def test_a_form_that_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_forms, "_MOST", 100)
+    monkeypatch.setattr(pickles, "_MOST", 100)
     Path("t").write_text(json.dumps(_snapshot()))
     assert "of more than 100 bytes" in message_of(lambda: read("t"))
