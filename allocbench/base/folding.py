@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Text in narrow cells of a terminal: names are cut after , : = and /, except before short values.
+"""Text on a narrow terminal: names are cut after , : = and /, except before short values.
 
-The parts of "caching:conf=expandable_segments:True" are "caching:conf=" and the rest.
+The parts of "caching:conf=expandable_segments:True" are "caching:conf=" and the rest. A number and
+its unit stay together.
 """
 
 from __future__ import annotations
@@ -13,20 +14,21 @@ from rich.measure import Measurement
 from rich.text import Text
 
 _PARTS = re.compile(r"[^,:=/]*[,:=/]+|[^,:=/]+")
+_SPACE = re.compile(r"(?<!\d) | (?!(?:[KMGTP]i)?B\b|[num]?s\b|%)")
 _SHORT = 8  # letters of a value, and a separator after it
 
 
 def folded(text: str, width: int) -> str:
     """The text in lines of at most a width, cut at spaces, else inside of words after , : = and /.
 
-    A part that is longer than the width stays whole.
+    A part that is longer than the width stays whole. An indented line is continued with its indent.
     """
     return "\n".join(_wrapped(line, width) for line in text.split("\n"))
 
 
 def least_width(text: str) -> int:
     """The least width at which no part is longer."""
-    return max((len(part) for word in text.split() for part in _parts(word)), default=0)
+    return max((len(part) for word in _SPACE.split(text) for part in _parts(word)), default=0)
 
 
 class FoldedText:
@@ -45,9 +47,11 @@ class FoldedText:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         parts, begin = list[Text](), 0
         for line in folded(self._text.plain, options.max_width).split("\n"):
-            parts.append(self._text[begin : begin + len(line)])
-            begin += len(line)
-            begin += self._text.plain[begin : begin + 1].isspace()
+            words = line.lstrip(" ")
+            begin = self._text.plain.index(words, begin)
+            indent = " " * (len(line) - len(words))
+            parts.append(Text(indent) + self._text[begin : begin + len(words)])
+            begin += len(words)
         yield Text("\n", overflow="fold").join(parts)
 
 
@@ -63,8 +67,13 @@ def _parts(word: str) -> list[str]:
 
 
 def _wrapped(line: str, width: int) -> str:
+    if len(line) <= width:
+        return line
+    words = line.lstrip(" ")
+    indent = " " * (len(line) - len(words))
+    width = max(1, width - len(indent))
     lines = [""]
-    for word in line.split(" "):
+    for word in _SPACE.split(words):
         parts = _parts(word) if len(word) > width else [word]
         for n, part in enumerate(parts):
             space = " " if n == 0 and lines[-1] else ""
@@ -72,4 +81,4 @@ def _wrapped(line: str, width: int) -> str:
                 lines.append(part)
             else:
                 lines[-1] += space + part
-    return "\n".join(lines)
+    return "\n".join(indent + line for line in lines)

@@ -11,7 +11,6 @@ from itertools import product
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.padding import Padding
 from rich.text import Text
 
 from allocbench.base import units
@@ -181,20 +180,20 @@ def _show(answer: Answer) -> None:
     out = console()
     out.print(Text(answer.sentence, "bold"))
     for remedy in answer.remedies:
-        line = f"  {remedy.kind:<9}  {remedy.words:<40} "
-        apart = len(line) + len(remedy.outcome) >= out.width
-        out.print(Text(line.rstrip() if apart else f"{line} {remedy.outcome}"), soft_wrap=True)
+        line, outcome = f"  {remedy.kind:<9}  {remedy.words:<40}  ", remedy.outcome
         below = remedy.how.splitlines() if remedy.kind == "edit" else []
-        for line in [*below, remedy.outcome] if apart else below:
-            out.print(Padding(Text(line), (0, 0, 0, 13)))
+        if below or len(line) + len(outcome) > out.width:
+            below, outcome = [*below, outcome], ""
+        out.print(Text((line + outcome).rstrip()), soft_wrap=True)
+        for line in below:
+            out.print(Text(f"{'':13}{line}"))
     if answer.holders:
         out.print(Text(f"In use {answer.when}:"))
         for holder in answer.holders:
             kind = one_line(holder.kind) or "of unknown kind"
             out.print(Text(f"{units.size(holder.bytes):>10}  {kind}"))
             if holder.places:
-                places = Text(places_in_words(holder.places))
-                out.print(Padding(places, (0, 0, 0, 14)))
+                out.print(Text(f"{'':12}{places_in_words(holder.places)}"))
     for line in answer.unknown:
         out.print(Text(line))
 

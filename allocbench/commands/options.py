@@ -166,7 +166,7 @@ def _devices_given(context: typer.Context, texts: list[str] | None) -> list[str]
     given = [device for text in texts or () for device in split(text)]
     if given:
         context.meta[DEVICE_GIVEN] = given[0]
-        device_specs(",".join(given), "--device")
+        device_specs(given)
     return given
 
 

@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from allocbench.workloads.serving.requests import Requests
 
 EXAMPLES = (
-    "allocbench serving llama-3.1-8b --card h100-sxm-80gb",
-    "allocbench serving config.json --card l4 --max-model-len 8192 --max-num-seqs 64",
+    "allocbench serving llama-3.1-8b --device h100-sxm-80gb",
+    "allocbench serving config.json --device l4 --max-model-len 8192 --max-num-seqs 64",
     "allocbench serving qwen3-32b --tensor-parallel 2 --log requests.csv",
-    "allocbench serving llama-3.1-70b --card h200 --engine sglang --quantization fp8 --json -",
+    "allocbench serving llama-3.1-70b --device h200 --engine sglang --quantization fp8 --json -",
 )
 
 
@@ -64,7 +64,7 @@ def run(
             help="A listed model, such as llama-3.1-8b, or a model's config.json or its folder.",
         ),
     ],
-    card: Annotated[
+    device: Annotated[
         str, typer.Option(metavar="NAME", help="The card, as in `list devices`.")
     ] = "h100-sxm-80gb",
     engine: Annotated[
@@ -173,7 +173,7 @@ def run(
         raise UsageError(
             f"--max-model-len {longest:,}: the model has {architecture.positions:,} positions"
         )
-    chosen = card_of(f"--card {card}", card)
+    chosen = card_of(f"--device {device}", device)
     captured = _sizes(capture_sizes)
     block_tokens = block_size or (1 if engine is Engine.SGLANG else 16)
 

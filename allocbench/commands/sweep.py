@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from allocbench.workloads import Trace
 
 EXAMPLES = (
-    "allocbench sweep gpt2-train llm-decode --devices sim:24GiB,sim:80GiB -o sweep.jsonl",
+    "allocbench sweep gpt2-train llm-decode --device sim:24GiB,sim:80GiB -o sweep.jsonl",
     "allocbench sweep trace.csv --allocators bfc,bfc:allow_growth=false,naive --json rows.json",
 )
 
@@ -36,10 +36,7 @@ EXAMPLES = (
 def run(
     workloads: options.Workloads,
     allocators: options.Allocators = ALL,
-    devices: Annotated[
-        str | None,
-        typer.Option(metavar="SPEC,SPEC", help=f"Devices; see `list devices`. Default: {DEVICE}."),
-    ] = None,
+    device: options.Devices = None,
     model: options.Model = None,
     time: options.Passes = 0,
     min_capacity: options.Capacity = True,
@@ -77,7 +74,7 @@ def run(
     from allocbench.replays.experiment import Effort
     from allocbench.replays.runner import can_be_made
 
-    places = [DEVICE] if devices is None else device_specs(devices)
+    places = device_specs(device) if device else [DEVICE]
     works = [allocator_specs(allocators, place) for place in places]
     specs = list(dict.fromkeys(chain.from_iterable(works)))
     for spec in specs:
@@ -88,7 +85,7 @@ def run(
     check_outputs(output, json)
     sweeping = _sweeper()
     traces = load_all(workloads, model)
-    if devices is None and (chosen := failed_on(DEVICE, traces)) != DEVICE:
+    if not device and (chosen := failed_on(DEVICE, traces)) != DEVICE:
         places = [chosen]
         tell_notes(notes_on_device(chosen))
     tell_notes(notes_on_recordings(traces, specs, places[0]))

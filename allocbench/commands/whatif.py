@@ -101,7 +101,7 @@ def _print(answer: Answer, device: str) -> None:
     out.print(Text(_headline(answer, device)))
     if answer.enough is not None:
         for edit in answer.enough.edits:
-            out.print(Text(f"  {edit.how}; cost: {edit.cost}"))
+            out.print(Text(f"  {edit.how}; costs: {edit.cost}"))
     out.print()
     numbers = ("need", "saves")
     table = plain_table("each change alone, estimated", "change", *numbers, "cost", right=numbers)
@@ -113,6 +113,8 @@ def _print(answer: Answer, device: str) -> None:
 
 
 def _headline(answer: Answer, device: str) -> str:
+    from allocbench.questions.whatif import MOST_EDITS
+
     needs = f"The program needs {units.size(answer.need)}"
     if answer.capacity is None:
         return f"{needs}."
@@ -120,8 +122,8 @@ def _headline(answer: Answer, device: str) -> str:
         return f"{needs} and fits {device} as it is."
     if answer.enough is None:
         return (
-            f"{needs}; {device} has {units.size(answer.capacity)}. No {3} of these changes together"
-            " are sure to be enough."
+            f"{needs}; {device} has {units.size(answer.capacity)}. No {MOST_EDITS} of these"
+            " changes together are sure to be enough."
         )
     return (
         f"{needs}; {device} has {units.size(answer.capacity)}. It fits with {answer.enough.name}:"

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from allocbench import allocators
-from allocbench.allocators import human_bytes, spec
+from allocbench.allocators import human_bytes
 from allocbench.base.cards import Card, cards, find, label, meant, of_device, suggestion
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.errors import UsageError, errors_naming
@@ -87,16 +88,13 @@ def _card_named(text: str) -> tuple[str, dict[str, str]]:
     return options.pop("name", ""), options
 
 
-def device_specs(text: str, option: str = "--devices") -> list[str]:
-    """The specs of a comma-separated list of devices; an item `option=value` belongs to the last.
-
-    Raises UsageError, naming the option, for a device that cannot be made or is given twice.
-    """
-    specs = [device_of(one) for one in spec.split(text)]
+def device_specs(given: Sequence[str]) -> list[str]:
+    """The specs of devices; raises UsageError for one that cannot be made or is given twice."""
+    specs = [device_of(one) for one in given]
     for device in specs:
         if specs.count(device) > 1:
-            raise UsageError(f"{option}: '{label(device)}' is given twice")
-        with errors_naming(option):
+            raise UsageError(f"--device: '{label(device)}' is given twice")
+        with errors_naming("--device"):
             check_device(device)
     return specs
 

@@ -42,7 +42,15 @@ _GAP = 2  # characters to the right of each column
 
 
 class _TextConsole(Console):
-    """A console to which no text can send commands, such as a name from a file."""
+    """A console that folds text as tables do, and to which no text can send commands."""
+
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        """Print objects; soft_wrap: leave the lines as they are, such as those of code."""
+        folds = [
+            FoldedText(shown) if isinstance(shown, Text) and not soft_wrap else shown
+            for shown in objects
+        ]
+        super().print(*folds, soft_wrap=soft_wrap, **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None

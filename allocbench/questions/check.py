@@ -225,7 +225,7 @@ class _Case:
                 return self._made("grows", told, event=failure.event - 1)
             told = sentences.too_big(self.device, failure.load, bound, run.capacity, fails)
             remedies = self._edits() + self._cards(with_conf(EXPANDABLE))
-            return self._made("too_big", told, remedies, failure.event - 1)
+            return self._made("too_big", told, remedies)
         found = self._best()
         settings = self._settings(found)
         remedies = settings or self._edits()
@@ -272,6 +272,7 @@ class _Case:
                 self.run.device,
                 capacity=self.run.capacity,
                 begin=self.begin,
+                runner=self.run,
             ).enough
         except UsageError:  # nothing is known to edit
             return ()
@@ -367,10 +368,8 @@ def _shown(trace: Trace, capacity: int) -> bool:
 
 def _lacks(trace: Trace, capacity: int) -> tuple[str, ...]:
     """What a trace lacks, and how to record it."""
-    lacks = trace.coverage.sentence
-    if not lacks:
-        return ()
-    lines = [f"{lacks[0].upper()}{lacks[1:]}."]
+    notes = (trace.coverage.sentence, str(trace.provenance.extra.get("note", "")))
+    lines = [f"{note[0].upper()}{one_line(note[1:])}." for note in notes if note]
     return tuple(lines if _shown(trace, capacity) else [*lines, *_instead(trace)])
 
 

@@ -79,7 +79,7 @@ def _update(blocks: TrainingBlocks) -> Iterator[Edit]:
     if blocks.has(UPDATE) and blocks.optimizers <= _FUSED:
         yield Edit(
             "fused optimizer",
-            f"{_either(blocks.optimizers)}(..., fused=True)",
+            f"{_either(blocks.optimizers or _FUSED)}(..., fused=True)",
             "none: it is faster",
             "update",
             1,
@@ -92,7 +92,7 @@ def _state(blocks: TrainingBlocks) -> Iterator[Edit]:
     if not blocks.has(STATE):
         return
     if blocks.optimizers <= _ADAM:
-        eight_bit = _either({f"{name}8bit" for name in blocks.optimizers})
+        eight_bit = _either({f"{name}8bit" for name in blocks.optimizers or _ADAM})
         yield Edit(
             "8-bit optimizer state",
             f"bitsandbytes.optim.{eight_bit}",

@@ -80,11 +80,13 @@ def whatif(
     ranks: int = RANKS,
     capacity: int | None = None,
     begin: Callable[[str], None] = lambda name: None,
+    runner: Runner | None = None,
 ) -> Answer:
     """Replay each edit of a program through an allocator.
 
     ranks: GPUs of sharded training. capacity: bytes of a card that the program should fit, or None.
-    begin: called with the name of each edit before its replay.
+    begin: called with the name of each edit before its replay. runner: of this trace and device,
+    if one exists.
 
     Raises UsageError for a trace of which nothing can be edited, and SpecError.
     """
@@ -92,7 +94,9 @@ def whatif(
     known = edits(blocks, ranks)
     if not known:
         raise UsageError(f"{trace.name}: {_missing(blocks)}")
-    need = _need(trace, spec, device)
+    need = (runner or Runner(trace, device)).min_capacity(spec)
+    if need is None:
+        raise UsageError(f"{trace.name}: {spec} completes it on no device")
 
     def proposal(chosen: tuple[Edit, ...]) -> Proposal:
         begin(" + ".join(edit.name for edit in chosen))

@@ -53,7 +53,7 @@ def example() -> str:
         rows = zip(drawn.arrival, drawn.prompt, drawn.output, strict=True)
         lines = [f"{at:.3f},{asked},{answered}" for at, asked, answered in rows]
         log.write_text("\n".join(["Timestamp,Request tokens,Response tokens", *lines]))
-        return _run(f"llama-3.1-8b --card l4 --max-model-len 8192 --log {log}")
+        return _run(f"llama-3.1-8b --device l4 --max-model-len 8192 --log {log}")
 
 
 def _run(options: str) -> str:

@@ -74,7 +74,7 @@ class Remedy:
         """What a replay or a run needed, and what is lost."""
         verb = {"run": "reserves", "replay": "needs", "estimate": "needs about"}[self.tried]
         size = "" if self.need is None else f"{verb} {units.size(self.need)} "
-        costs = f"; {self.costs}" if self.costs else ""
+        costs = f"; costs: {self.costs}" if self.costs else ""
         return f"{size}({self.tried}){costs}"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from allocbench.base import units
 from allocbench.base.cards import find
 from allocbench.reports.advice.check import Answer
 from allocbench.workloads import ALLOC, write
@@ -55,6 +56,21 @@ def test_one_input() -> None:
     assert run("check large.csv --device h100-sxm").exit_code == 0
 
 
+def test_a_line_that_was_cut_off_is_named() -> None:
+    row = "11,15:47:02:841961,{},256,0x0\n"
+    log = "Thread,Time,Action,Pointer,Size,Stream\n" + row.format("allocate,0x7f0000000000")
+    Path("cut.csv").write_text(log + row.format("allocate,0x7f0000000400")[:22])
+    (answer,) = answers("cut.csv --device l4", 2)
+    assert any("the last line" in line.lower() for line in answer["unknown"])
+
+
+def test_what_is_in_use_adds_up_to_what_is_too_big() -> None:
+    (answer,) = answers("gpt2-train --device sim:4GiB", 1)
+    assert answer["verdict"] == "too_big"
+    in_use = sum(holder["bytes"] for holder in answer["holders"])
+    assert f"{units.size(in_use)} in use at once" in answer["sentence"]
+
+
 def test_inputs_by_cards() -> None:
     found = answers("large.csv good.csv --device l4,h100-sxm --device sim:40GiB", 1)
     verdicts = [(one["workload"], one["device"], one["verdict"]) for one in found]
@@ -94,9 +110,7 @@ def test_the_name_of_a_card_is_a_device_everywhere(text: str) -> None:
     assert result.exit_code == 0, result.output
     (row,) = json.loads(run(f"explain large.csv --device {text} --json -").stdout)
     assert row["capacity"] == find("l4")[0].free
-    swept = run(
-        f"sweep good.csv --devices {text} --allocators caching --time 0 -o s.jsonl --json -"
-    )
+    swept = run(f"sweep good.csv --device {text} --allocators caching --time 0 -o s.jsonl --json -")
     assert swept.exit_code == 0, swept.output
     assert json.loads(swept.stdout)[0]["capacity"] == find("l4")[0].free
 

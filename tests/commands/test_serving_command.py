@@ -33,14 +33,14 @@ def test_too_little_is_said() -> None:
 
 @pytest.mark.parametrize("engine", ["vllm", "vllm-0.11", "vllm-v0"])
 def test_the_largest_length_that_fits_is_the_largest(engine: str) -> None:
-    line = f"serving llama-3.1-8b --card l4 --engine {engine} --max-model-len"
+    line = f"serving llama-3.1-8b --device l4 --engine {engine} --max-model-len"
     refused = error(f"{line} 131072")
     assert "would refuse to start: its KV cache holds" in refused
     largest = int(refused.rpartition("fits is ")[2].replace(",", ""))
     assert " 1.00 sequences of" in output(f"{line} {largest}")
     assert f"fits is {largest:,}" in error(f"{line} {largest + 1}")
     assert "sglang refuses requests that need more" in " ".join(
-        output("serving llama-3.1-8b --card l4 --engine sglang").split()
+        output("serving llama-3.1-8b --device l4 --engine sglang").split()
     )
 
 
@@ -54,7 +54,7 @@ def test_quantization_replaces_what_the_configuration_says(method: object) -> No
 
 
 def test_json_has_the_lines_in_bytes() -> None:
-    told = json.loads(output("serving llama-3-8b --card l40s --capture-sizes 1,8 --json -"))
+    told = json.loads(output("serving llama-3-8b --device l40s --capture-sizes 1,8 --json -"))
     lines = {line["part"]: line["bytes"] for line in told["lines"]}
     assert lines["weights"] == 16_062_619_648
     assert told["capture_sizes"] == [1, 8]
@@ -88,8 +88,8 @@ def test_a_configuration_is_read_from_a_file_or_its_folder() -> None:
     [
         ("serving gpt-5", "model gpt-5: not one of llama-2-7b,"),
         ("serving text.csv", "text.csv: not JSON"),
-        ("serving llama-3-8b --card a100", "--card a100: more than one card has that name"),
-        ("serving llama-3-8b --card nope", "--card nope: no such card"),
+        ("serving llama-3-8b --device a100", "--device a100: more than one card has that name"),
+        ("serving llama-3-8b --device nope", "--device nope: no such card"),
         ("serving llama-3-70b", "no room for the KV cache: 0.92 of 79.18 GiB"),
         ("serving llama-3-8b --max-model-len 9000", "--max-model-len 9,000: the model has 8,192"),
         ("serving llama-3-8b --capture-sizes 1,x", "--capture-sizes 1,x: write whole numbers"),

@@ -8,6 +8,7 @@ import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,10 @@ def exported(trace: Trace) -> Snapshot:
     return data
 
 
+def recordings() -> list[Path]:
+    return sorted(REAL.glob("*.pickle")) if REAL.is_dir() else []
+
+
 def check(part: Trace, truth: int) -> None:
     """What the commands say about a part of a program that needs `truth` bytes."""
     coverage = part.coverage
@@ -129,24 +134,35 @@ def test_parts_of_bundled_programs_in_snapshots(name: str) -> None:
     check(read("part.pickle"), truth)
 
 
-@pytest.mark.parametrize("cut", CUTS)
-def test_every_command_says_what_a_part_lacks(cut: str) -> None:
-    trace = program("gpt2-train")
+def parts() -> list[tuple[str, str]]:
+    """Each cut of one program, a cut of each other program, and two of each recording."""
+    first, *others = sorted(catalog.captured(), key="gpt2-train".__ne__)
+    drawn = [*others, *2 * [path.name for path in recordings()]]
+    return [*((first, cut) for cut in CUTS), *zip(drawn, cycle(CUTS), strict=False)]
+
+
+@pytest.mark.parametrize(("name", "cut"), parts())
+def test_every_command_says_what_a_part_lacks(name: str, cut: str) -> None:
+    if name in catalog.captured():
+        trace = program(name)
+        data = exported(trace)
+    else:
+        trace, data = read(REAL / name), pickle.loads((REAL / name).read_bytes())
     truth = need_of(trace)
-    Path("part.pickle").write_bytes(pickle.dumps(CUTS[cut](exported(trace))))
+    Path("part.pickle").write_bytes(pickle.dumps(CUTS[cut](data)))
     coverage = read("part.pickle").coverage
+    assert not coverage.whole
     shown = "".join(run("inspect part.pickle").stdout.split())
     assert coverage.sentence.replace(" ", "") in shown
     if not coverage.events:
         return
     quick = f"part.pickle --allocators caching --time 0 --device {DEVICE}"
-    swept = quick.replace("--device", "--devices")
-    for line in (f"compare {quick}", f"sweep {swept} -o swept.jsonl"):
+    for line in (f"compare {quick}", f"sweep {quick} -o swept.jsonl"):
         (row,) = json.loads(run(f"{line} --json -").stdout)
         assert row["coverage"] == coverage.sentence
         assert row["min_capacity"] >= min(truth, coverage.held)
     tuned = run(f"tune part.pickle --budget 1 --device {DEVICE}").stdout
-    assert "needs at least" in " ".join(tuned.split())
+    assert "needs at least" in " ".join(tuned.split()) or not coverage.bound
 
 
 def profiled(whole: ReplayedTrace, first: int, last: int, *, totals: bool = True) -> Trace:
@@ -184,10 +200,6 @@ def test_parts_of_bundled_programs_in_profiler_traces(name: str) -> None:
         assert part.max_load == int(whole.requested[max(0, first - 1) : last].max())
         assert part.coverage.held in (0, int(whole.reserved[first]))
     check(profiled(whole, third, EVENTS, totals=False), truth)
-
-
-def recordings() -> list[Path]:
-    return sorted(REAL.glob("*.pickle")) if REAL.is_dir() else []
 
 
 def test_recordings_of_real_gpus_are_there() -> None:

@@ -170,7 +170,7 @@ def test_a_full_disk_is_one_line_and_keeps_what_was_there() -> None:
 
 def test_the_command_prints_tables_and_writes_rows() -> None:
     write(make(EVENTS[:4], provenance=Provenance(name="made")), "made.parquet")
-    line = "sweep good.csv made.parquet --allocators slab,naive --devices sim:1GiB,sim:1MiB"
+    line = "sweep good.csv made.parquet --allocators slab,naive --device sim:1GiB,sim:1MiB"
     shown = output(f"{line} --json rows.json")
     assert "sweep.jsonl: 8 rows, 0 of them from earlier sweeps\n" in shown
     for title in ("good on sim:1GiB", "made on sim:1MiB", "Geometric mean over 2 workloads"):
@@ -181,7 +181,7 @@ def test_the_command_prints_tables_and_writes_rows() -> None:
     assert "\nmade on sim:1GiB: Least device time (estimate" in shown
     rows = bundle.read("rows.json").rows
     assert set(rows["allocator"]) == {"naive", "slab"}
-    again = output("sweep good.csv --allocators buddy,naive --devices sim:1GiB")
+    again = output("sweep good.csv --allocators buddy,naive --device sim:1GiB")
     assert "9 rows, 8 of them from earlier sweeps" in again
     assert "made" not in again
     assert again.index("\nbuddy ") < again.index("\nnaive ")
@@ -220,8 +220,8 @@ def test_errors_are_one_line() -> None:
     Path("half.txt").write_text("hello")
     assert "not a sweep result" in error("sweep good.csv -o half.txt")
     assert Path("half.txt").read_text() == "hello"
-    assert "no device is called 'x'" in error("sweep good.csv --devices x:1")
-    assert "given twice" in error("sweep good.csv --devices sim:1GiB,sim:1GiB")
+    assert "no device is called 'x'" in error("sweep good.csv --device x:1")
+    assert "given twice" in error("sweep good.csv --device sim:1GiB,sim:1GiB")
     assert "no allocator is called" in error("sweep good.csv --allocators nosuch")
     assert "--json - prints rows" in error("sweep good.csv -o -")
 
