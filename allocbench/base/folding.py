@@ -32,10 +32,10 @@ def least_width(text: str) -> int:
 
 
 class FoldedText:
-    """A cell of a rich table whose text is folded to the width of its column."""
+    """Text of one style that is folded to the width of a console or of its column in a table."""
 
-    def __init__(self, text: Text) -> None:
-        self._text = text
+    def __init__(self, text: Text | str) -> None:
+        self._text = Text(text) if isinstance(text, str) else text
 
     def __str__(self) -> str:
         return self._text.plain
@@ -45,14 +45,8 @@ class FoldedText:
         return Measurement(least_width(self._text.plain), longest).with_maximum(options.max_width)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        parts, begin = list[Text](), 0
-        for line in folded(self._text.plain, options.max_width).split("\n"):
-            words = line.lstrip(" ")
-            begin = self._text.plain.index(words, begin)
-            indent = " " * (len(line) - len(words))
-            parts.append(Text(indent) + self._text[begin : begin + len(words)])
-            begin += len(words)
-        yield Text("\n", overflow="fold").join(parts)
+        shown = folded(self._text.plain, options.max_width)
+        yield Text(shown, self._text.style, overflow="fold")
 
 
 def _parts(word: str) -> list[str]:

@@ -46,11 +46,8 @@ class _TextConsole(Console):
 
     def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
         """Print objects; soft_wrap: leave the lines as they are, such as those of code."""
-        folds = [
-            FoldedText(shown) if isinstance(shown, Text) and not soft_wrap else shown
-            for shown in objects
-        ]
-        super().print(*folds, soft_wrap=soft_wrap, **options)
+        folds = [FoldedText(one) if isinstance(one, Text) else one for one in objects]
+        super().print(*(objects if soft_wrap else folds), soft_wrap=soft_wrap, **options)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -87,10 +84,9 @@ class _PlainTable(Table):
                 column.width = width
             yield from super().__rich_console__(console, options)
         elif self.spare:
-            smaller = copy(self)
-            smaller.columns = [c for c in self.columns if str(c.header) not in self.spare]
-            smaller.spare = ()
-            yield smaller
+            self.columns = [c for c in self.columns if str(c.header) not in self.spare]
+            self.spare = ()
+            yield self
         else:
             yield from self._one_below_the_other()
 
@@ -98,9 +94,7 @@ class _PlainTable(Table):
         """Add a row; text in columns that are not of numbers is folded between parts of names."""
         folds = [not column.no_wrap for column in self.columns]
         shown = [
-            FoldedText(Text(cell) if isinstance(cell, str) else cell)
-            if fold and isinstance(cell, str | Text)
-            else cell
+            FoldedText(cell) if fold and isinstance(cell, str | Text) else cell
             for cell, fold in zip(cells, [*folds, *[True] * len(cells)], strict=False)
         ]
         super().add_row(*shown, **options)
