@@ -65,7 +65,7 @@ MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
     "allocators": 22_350,
     "allocbench/base": 1_320,
-    "allocbench/output": 640,
+    "allocbench/output": 648,
     "allocbench/programs": 1_140,
     "allocbench/replays": 1_920,
     "allocbench/sweeps": 320,

@@ -20,9 +20,8 @@ from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE, Unchosen
 from allocbench.output.files import STDOUT, check_outputs, open_output, written
-from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.output.terminal import console, plain_table, progress_bar, say
 from allocbench.reports.advice.check import RECORDED, WORDS, Answer, exit_code
-from allocbench.workloads.vocabulary import TraceError
 
 if TYPE_CHECKING:
     from allocbench.inputs.question import Question
@@ -102,11 +101,10 @@ def _answer(
     from allocbench.commands.error_answer import as_check
     from allocbench.commands.vary import tell_fit
     from allocbench.inputs.devices import device_of
-    from allocbench.inputs.question import read
+    from allocbench.inputs.question import Question, read_any
     from allocbench.programs import program
     from allocbench.questions import check
     from allocbench.questions.vary import below_own
-    from allocbench.workloads.files import NotATraceError
 
     varied = None
     if vary is not None:
@@ -115,19 +113,9 @@ def _answer(
         with_hole, varied, own = below_own(program.of_text(workload), vary)
         workload = str(own)
     device = DEVICE if given is None else device_of(given)
-    try:
-        question = read(
-            [workload],
-            [allocator],
-            device,
-            option="--allocator",
-            model=model,
-            without_events=True,
-        )
-    except TraceError as error:
-        if not isinstance(error.__cause__, NotATraceError):
-            raise
-        return as_check(workload, error.__cause__.content, device), None
+    question = read_any(workload, allocator, device, model=model)
+    if not isinstance(question, Question):
+        return as_check(workload, question, device), None
     name, trace = question.only
     chosen = None if isinstance(question.device, Unchosen) else question.device
     where = RECORDED if given is None and chosen is not None else ""
@@ -194,8 +182,7 @@ def _show(answer: Answer) -> None:
             out.print(Text(f"{units.size(holder.bytes):>10}  {kind}"))
             if holder.places:
                 out.print(Text(f"{'':12}{places_in_words(holder.places)}"))
-    for line in answer.unknown:
-        out.print(Text(line))
+    say(answer.unknown)
 
 
 def _show_table(answers: Sequence[Answer]) -> None:

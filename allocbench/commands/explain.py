@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,9 +18,8 @@ from allocbench.commands import options
 from allocbench.inputs import DEVICE
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
-from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.output.terminal import console, plain_table, progress_bar, say
 from allocbench.reports.rows.results import records
-from allocbench.workloads.vocabulary import TraceError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,29 +73,16 @@ def run(
     Of a memory profile of JAX or a buffer assignment of XLA, the command shows what holds memory.
     """
     from allocbench.commands import error_answer
-    from allocbench.inputs.question import read
+    from allocbench.inputs.question import Question, read_any
     from allocbench.questions import check, explain  # imported late: --help stays fast
     from allocbench.questions.holding import holders
     from allocbench.replays.runner import Runner
-    from allocbench.workloads.files import NotATraceError
 
-    try:
-        question = read(
-            [workload],
-            [allocator],
-            device,
-            option="--allocator",
-            model=model,
-            outputs=[json],
-            without_events=True,
-        )
-    except TraceError as error:
-        if not isinstance(error.__cause__, NotATraceError):
-            raise
-        content = error.__cause__.content
-        error_answer.answer(workload, content, json, device, print_failure)
+    question = read_any(workload, allocator, device, model=model, outputs=[json])
+    if not isinstance(question, Question):
+        error_answer.answer(workload, question, json, device, print_failure)
         if exit_code:
-            raise typer.Exit(error_answer.as_check(workload, content, device).exit_code) from None
+            raise typer.Exit(error_answer.as_check(workload, question, device).exit_code)
         return
     tell_notes(question.notes)
     (name, trace), device = question.only, question.device
@@ -106,23 +92,12 @@ def run(
     title = f"{name} through {allocator} on {label(device)}"
     held = holders(trace, None if explanation is None else explanation.failure.event - 1)
     with records_written(_records(explanation, held, trace.coverage.sentence or None), json):
-        cards = notes(run.device, trace.provenance.device, everything)
-        if json != STDOUT and explanation is None:
-            _print_holders(held, None)
-            out = console()
-            out.print(Text(f"{title}: {explain.served(run, allocator, label(device))}"))
-            for line in cards:
-                out.print(Text(line, "dim"))
-        elif json != STDOUT and explanation is not None:
-            out = console()
-            out.print(Text(explain.verdict(explanation)))
-            for line in cards:
-                out.print(Text(line, "dim"))
-            out.print()
-            out.print(_facts(title, explanation))
-            out.print()
-            _print_holders(held, explanation)
-            print_failure(explanation)
+        if json != STDOUT:
+            served = explanation is None and explain.served(run, allocator, label(device))
+            say([f"{title}: {served}" if explanation is None else explain.verdict(explanation)])
+            say(notes(run.device, trace.provenance.device, everything), "dim")
+            console().print()
+            _print(title, explanation, held)
     if exit_code:
         raise typer.Exit(check.exit_code(run, allocator))
 
@@ -151,12 +126,25 @@ def _records(
 
 def print_failure(explanation: Explanation) -> None:
     """Print the map of the memory, the blocks in the way, and the changes that help."""
+    _print_parts([_map(explanation), _pins(explanation), _changes(explanation)])
+
+
+def _print(title: str, explanation: Explanation | None, held: pd.DataFrame) -> None:
+    parts = [*_holders(held, explanation)]
+    if explanation is None:
+        _print_parts(parts)
+        return
+    _print_parts([_facts(title, explanation), *parts])
+    console().print()
+    print_failure(explanation)
+
+
+def _print_parts(parts: Sequence[Table | Group | None]) -> None:
     out = console()
-    out.print(_map(explanation))
-    for table in (_pins(explanation), _changes(explanation)):
-        if table is not None:
+    for n, part in enumerate(part for part in parts if part is not None):
+        if n:
             out.print()
-            out.print(table)
+        out.print(part)
 
 
 def _facts(title: str, explanation: Explanation) -> Table:
@@ -234,12 +222,12 @@ def _by_setting(changes: Sequence[Attempt]) -> list[str]:
     return [f"{start}{' or '.join(found)}" for start, found in values.items()]
 
 
-def _print_holders(held: pd.DataFrame, explanation: Explanation | None) -> None:
-    """Print what holds the memory by kind and by module, as far as the trace tells."""
+def _holders(held: pd.DataFrame, explanation: Explanation | None) -> Iterator[Table]:
+    """What holds the memory by kind and by module, as far as the trace tells."""
     from allocbench.questions.holding import by_kind, by_module, places_in_words
 
     when = "at the peak of the load" if explanation is None else "when the request failed"
-    out, numbers = console(), ("bytes", "share", "blocks")
+    numbers = ("bytes", "share", "blocks")
     if held["kind"].any() or held["place"].any():
         table = plain_table(
             f"what holds memory {when}", *numbers, "kind", "largest parts", right=numbers
@@ -248,8 +236,7 @@ def _print_holders(held: pd.DataFrame, explanation: Explanation | None) -> None:
             cells = units.size(row["bytes"]), units.percent(row["share"]), f"{row['blocks']:,}"
             places = Text(places_in_words(row["places"]))
             table.add_row(*cells, Text(one_line(row["kind"]) or "other"), places)
-        out.print(table)
-        out.print()
+        yield table
     modules = by_module(held).to_dict("records")
     if modules:
         count = f"the largest {_MODULES} of {len(modules)}" if len(modules) > _MODULES else "all"
@@ -260,5 +247,4 @@ def _print_holders(held: pd.DataFrame, explanation: Explanation | None) -> None:
             sizes = units.size(row["bytes"]), units.percent(row["share"])
             kinds = Text(places_in_words(row["kinds"][:_KINDS]))
             table.add_row(*sizes, Text(one_line(name)), kinds)
-        out.print(table)
-        out.print()
+        yield table

@@ -17,7 +17,7 @@ from allocbench.errors import UsageError
 from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, check_outputs, records_written
 from allocbench.output.stdout import tell_notes
-from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.output.terminal import console, plain_table, progress_bar, say
 from allocbench.reports.advice import fitting
 from allocbench.reports.rows.results import records
 
@@ -120,36 +120,39 @@ def run(
         )
     with records_written(fitted, json):
         if json != STDOUT:
-            _print(name, fitted, limits, first)
+            _print(name, fitted, limits, first, everything or allocators != ALL)
             asked = first if allocators == ALL and first else specs
             models = modelled(specs) if everything or allocators != ALL else []
-            for line in [*growing(run, asked, label(device)), *models]:
-                console().print(Text(line))
+            say([*growing(run, asked, label(device)), *models])
             if PYTORCH in specs:
                 _print_filled(run, outside, fitted)
             if every_card:
                 rows = {row["allocator"]: row for row in records(fitted)}
                 console().print(_card_table(rows[(first or specs)[0]], outside))
-            for line in notes("", trace.provenance.device, everything):
-                console().print(Text(line, "dim"))
+            say(notes("", trace.provenance.device, everything), "dim")
     if exit_code:
         raise typer.Exit(check.exit_code(run.on(beside(run.device, trace)), (first or specs)[0]))
 
 
-def _print(name: str, rows: pd.DataFrame, known: Bounds, first: Sequence[str]) -> None:
-    """Print the answer, and the table. first: the user's allocator and its setting."""
+def _print(
+    name: str, rows: pd.DataFrame, known: Bounds, first: Sequence[str], everything: bool
+) -> None:
+    """Print the answer, and the table. first: the user's allocator and its setting.
+
+    everything: also about allocators that the user does not have.
+    """
     out, by_spec = console(), {row["allocator"]: row for row in records(rows)}
     own, *more = (by_spec[spec] for spec in first or list(by_spec)[:1])
     setting = (
         ("expandable_segments:True", more[0]) if more and own["allocator"] == PYTORCH else None
     )
-    out.print(Text(fitting.answer(name, own, setting)))
+    say([fitting.answer(name, own, setting)])
     out.print()
     out.print(_table(name, rows, first))
-    out.print(Text(_bounds(known)))
-    for row in by_spec.values():
-        if row["fails_above"] is not None:
-            out.print(Text(fitting.fails_above(row)))
+    say([_bounds(known)])
+    asked = [row for spec, row in by_spec.items() if everything or spec in first]
+    say(fitting.fails_above(row) for row in asked if row["fails_above"] is not None)
+    out.print()
 
 
 def _print_filled(run: Runner, outside: Outside, rows: pd.DataFrame) -> None:

@@ -227,7 +227,7 @@ ExitCode = Annotated[
 ]
 Everything = Annotated[
     bool,
-    typer.Option("--all", help="Also say what is assumed about cards and models of allocators."),
+    typer.Option("--all", help="Also show what is assumed about cards and allocators."),
 ]
 TRACE_OUTPUT = "The trace file, .parquet or .csv; - is CSV on standard output."
 Reference = Annotated[

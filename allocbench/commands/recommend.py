@@ -19,10 +19,10 @@ from allocbench.errors import UsageError
 from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
-from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.output.terminal import console, plain_table, progress_bar, say
 from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.switching import how
-from allocbench.reports.advice.choosing import WEIGHTS, Weights, kind
+from allocbench.reports.advice.choosing import KEEP, WEIGHTS, Weights, kind
 from allocbench.reports.advice.recommending import LOSSES
 from allocbench.reports.rows.assumptions import per_event
 from allocbench.reports.rows.results import records
@@ -93,8 +93,8 @@ def run(
         )
     with records_written(study.rows, json):
         if json != STDOUT:
-            said = notes(device, trace.provenance.device, everything)
-            _print(f"{name} on {label(device)}", study, said)
+            cards = notes(device, trace.provenance.device, everything)
+            _print(f"{name} on {label(device)}", study, cards, everything)
 
 
 def _weights(text: str) -> Weights:
@@ -117,38 +117,40 @@ def _weights(text: str) -> Weights:
     return Weights(**names)
 
 
-def _print(title: str, study: Study, cards: Sequence[str]) -> None:
+def _print(title: str, study: Study, cards: Sequence[str], everything: bool) -> None:
     out = console()
-    for line in study.advice.lines:
-        out.print(Text(line))
+    say(study.advice.lines)
     out.print()
-    out.print(_table(title, study))
-    for line in cards:
-        out.print(Text(line, "dim"))
+    out.print(_table(title, study, everything))
+    say(cards, "dim")
     out.print()
     chosen = study.advice.chosen
     what = chosen or f"none, because {study.advice.unfit}"
     if study.advice.keeps:
         what = f"keep {study.advice.now}"
     out.print(Text(f"recommended: {what}", "bold"), soft_wrap=True)
-    for line in study.warnings:
-        out.print(Text(line))
+    say(study.warnings)
     if chosen is None:
         return
-    out.print(Text(f"confidence: {study.confidence.text}"))
+    say([f"confidence: {study.confidence.text}"])
     if not study.advice.keeps:
         if losses := LOSSES.get(kind(chosen)):
-            out.print(Text(f"what it costs: {losses}"))
-        out.print(Text("how to switch (PyTorch):"))
+            say([f"what it costs: {losses}"])
+        say(["how to switch (PyTorch):"])
         out.print(Text(how(chosen)), soft_wrap=True)
 
 
-def _table(title: str, study: Study) -> Table:
-    numbers = ("min capacity", "device time per event")
-    table = plain_table(title, "allocator", *numbers, "smallest card", "", right=numbers)
+def _table(title: str, study: Study, everything: bool) -> Table:
+    """The candidates that complete the trace, and PyTorch's own. everything: the others, too."""
+    numbers, card = ("min capacity", "device time per event"), "smallest card"
+    rows, complete = records(study.rows), study.advice.costs
+    title += f": {len(complete)} of {units.count(len(rows), 'candidate')} complete the trace"
+    table = plain_table(title, "allocator", *numbers, card, "", right=numbers, spare=[card])
     for column in table.columns[len(numbers) + 1 :]:
         column.no_wrap = True
-    for row in records(study.rows):
+    for row in rows:
+        if not (everything or row["allocator"] in {KEEP, *complete}):
+            continue
         failed = ""
         if row["failures"]:
             failed = f"{row['failures']:,} failed"
@@ -156,7 +158,7 @@ def _table(title: str, study: Study) -> Table:
             failed = f"fails in {row['failed_orders']} of {study.orders} orders"
         least = row["min_capacity"]
         table.add_row(
-            Text(row["allocator"], overflow="fold"),
+            Text(row["allocator"]),
             units.NOT_AVAILABLE if least is None else units.size(least),
             estimate.text if (estimate := per_event(row)) else units.NOT_AVAILABLE,
             row["card"] or "",

@@ -17,7 +17,7 @@ from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
-from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.output.terminal import console, plain_table, progress_bar, say
 from allocbench.questions import BUDGET
 from allocbench.questions.switching import how, with_conf
 from allocbench.reports.advice.choosing import OTHER_COSTS
@@ -108,25 +108,23 @@ def run(
     with records_written(trials, json):
         if json != STDOUT:
             _print(f"{name} through {allocator} on {label(device)}", trials, tuned, found, run)
-            for line in notes(device, trace.provenance.device, everything):
-                console().print(Text(line, "dim"))
+            say(notes(device, trace.provenance.device, everything), "dim")
 
 
 def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, run: Runner) -> None:
-    out = console()
-    stopped = ", interrupted" if tuned.interrupted else ""
     if found is not None:
-        out.print(Text(found.advice.lines[0]))
+        say(found.advice.lines[:1])
         if found.setting is not None and not found.keeps_setting:
             _print_how(found.setting, run)
     if found is None or (tuned.least and with_conf(tuned.least.spec) != found.setting):
-        out.print(Text(_least(trials, tuned, run)))
+        say([_least(trials, tuned, run)])
         if tuned.least is not None and tuned.helps:
             _print_how(tuned.least.spec, run)
-        if doubt := _doubt(tuned):
-            out.print(Text(doubt))
-    out.print()
-    out.print(_table(f"{title}: {len(tuned.trials):,} settings tried{stopped}", trials))
+        say(_doubt(tuned))
+    console().print()
+    stopped = ", interrupted" if tuned.interrupted else ""
+    tried = units.count(len(tuned.trials), "setting")
+    console().print(_table(f"{title}: the best of {tried}{stopped}", trials))
 
 
 def _print_how(spec: str, run: Runner) -> None:
@@ -134,10 +132,8 @@ def _print_how(spec: str, run: Runner) -> None:
     from allocbench.questions.hazards import caveats
     from allocbench.replays.recorded_settings import in_force
 
-    out = console()
-    out.print(Text(how(in_force(spec, run.trace, version=False))), soft_wrap=True)
-    for line in caveats(spec, run.trace):
-        out.print(Text(f"check first: {line}"))
+    console().print(Text(how(in_force(spec, run.trace, version=False))), soft_wrap=True)
+    say(f"check first: {line}" for line in caveats(spec, run.trace))
 
 
 def _table(title: str, trials: pd.DataFrame) -> Table:
@@ -152,15 +148,12 @@ def _table(title: str, trials: pd.DataFrame) -> Table:
         host, least = row["seconds_per_event_cold"], row["min_capacity"]
         notes = [note for note in ("best", "least", "default") if row[note]]
         if row["failures"]:
-            notes.append(f"{row['failures']:,} requests fail")
+            notes.append(units.count(row["failures"], "failure"))
         table.add_row(
             units.NOT_AVAILABLE if least is None else units.size(least),
             time.text if (time := per_event(row)) else units.NOT_AVAILABLE,
             *([units.NOT_AVAILABLE if host is None else units.seconds(host)] if timed else []),
-            Text(
-                " ".join([settings or "none", *([f"({', '.join(notes)})"] * bool(notes))]),
-                overflow="fold",
-            ),
+            Text(" ".join([settings or "none", *([f"({', '.join(notes)})"] * bool(notes))])),
         )
     return table
 
@@ -196,16 +189,16 @@ def _least(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     return f"{with_least}{before}{',' if fits else ''}{fits}.{card}{fails} To use them:"
 
 
-def _doubt(tuned: Tuned) -> str:
-    """What other costs of device calls would change about what needs the least, or nothing."""
+def _doubt(tuned: Tuned) -> list[str]:
+    """What other costs of device calls would change about what needs the least."""
     from allocbench.questions.search import SAME_TIME
 
     if tuned.least is None or not tuned.rivals:
-        return ""
+        return []
     rival = tuned.rivals[0]
     name = options_of(with_conf(rival.spec)) or "the default"
     when = condition(rival.running * SAME_TIME, tuned.least.running)
-    return (
+    return [
         f"Device time is an estimate: {name} makes the program over 5% quicker than this"
         f" {when or OTHER_COSTS}."
-    )
+    ]

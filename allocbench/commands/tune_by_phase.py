@@ -14,7 +14,7 @@ from allocbench.base import units
 from allocbench.base.cards import label, notes
 from allocbench.base.spec import options_of
 from allocbench.output.files import STDOUT, records_written
-from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.output.terminal import console, plain_table, progress_bar, say
 from allocbench.questions import per_phase
 from allocbench.questions.best import called
 from allocbench.questions.hazards import caveats
@@ -58,8 +58,7 @@ def tune_by_phase(
     with records_written(table, json):
         if json != STDOUT:
             _print(f"{run.workload} through {allocator} on {label(run.device)}", table, found, run)
-            for line in notes(run.device, run.trace.provenance.device, everything):
-                console().print(Text(line, "dim"))
+            say(notes(run.device, run.trace.provenance.device, everything), "dim")
 
 
 def _print(title: str, table: pd.DataFrame, found: PerPhase, run: Runner) -> None:
@@ -106,10 +105,7 @@ def _table(title: str, table: pd.DataFrame) -> Table:
             )
             if begins
             else "",
-            Text(
-                (settings.removeprefix("conf=") or "none") + ", emptied first" * emptied,
-                overflow="fold",
-            ),
+            Text((settings.removeprefix("conf=") or "none") + ", emptied first" * emptied),
         )
     return drawn
 

@@ -13,6 +13,7 @@ import numpy as np
 from allocbench import allocators
 from allocbench.allocators import human_bytes, spec
 from allocbench.base.cards import label
+from allocbench.base.error_text import ErrorText, MemoryDump
 from allocbench.errors import UsageError, errors_naming
 from allocbench.inputs import ALL, Unchosen
 from allocbench.inputs.devices import SMALLEST_DEVICE, check_device
@@ -20,7 +21,9 @@ from allocbench.inputs.traces import AnyOrWhole, load_all, load_large
 from allocbench.output.files import check_outputs
 from allocbench.replays import experiment, recorded_settings
 from allocbench.workloads import AnyTrace, StreamedTrace, Trace
+from allocbench.workloads.files import NotATraceError
 from allocbench.workloads.formats import SNAPSHOT_INSTEAD
+from allocbench.workloads.vocabulary import TraceError
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,34 @@ def read(
         if not without_events and not trace.coverage.events:
             raise UsageError(f"{name}: {trace.coverage.sentence}; {SNAPSHOT_INSTEAD}")
     return _question(traces, specs, device)
+
+
+def read_any(
+    workload: str,
+    allocator: str,
+    device: str,
+    *,
+    model: str | None = None,
+    outputs: Sequence[str | None] = (),
+) -> Question[Trace] | ErrorText | MemoryDump:
+    """The same for one workload and one allocator, or the content of a file that is no trace.
+
+    A recording without events can be asked about.
+    """
+    try:
+        return read(
+            [workload],
+            [allocator],
+            device,
+            option="--allocator",
+            model=model,
+            outputs=outputs,
+            without_events=True,
+        )
+    except TraceError as error:
+        if not isinstance(error.__cause__, NotATraceError):
+            raise
+        return error.__cause__.content
 
 
 def read_large(

@@ -62,6 +62,12 @@ def console() -> Console:
     return _TextConsole(width=_PIPE_WIDTH if wide else None, highlight=False)
 
 
+def say(lines: Iterable[str], style: str = "") -> None:
+    """Print sentences on standard output."""
+    for line in lines:
+        console().print(Text(line, style))
+
+
 class _PlainTable(Table):
     """A table that stays readable on a narrow terminal.
 

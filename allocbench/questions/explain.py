@@ -174,9 +174,9 @@ def verdict(explanation: Explanation) -> str:
     live, free = size(failure.live), failure.capacity - failure.allocated
     if explanation.kind == "full":
         words = (
-            f"the device is full: the program {needs(failure.load, bound)} live,"
-            f" {size(failure.load - failure.capacity)} more than its {size(failure.capacity)}; no"
-            " setting or allocator helps"
+            f"the device is full: the program has {'at least ' * bound}{size(failure.load)} in use"
+            f" at once, {size(failure.load - failure.capacity)} more than its"
+            f" {size(failure.capacity)}; no setting or allocator helps"
         )
     elif explanation.kind == "rounding":
         lost = failure.allocated - failure.live

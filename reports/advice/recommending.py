@@ -224,7 +224,7 @@ def _smallest_setting(options: Sequence[Alternative], default: Alternative) -> s
 def _unfit(load: int, capacity: int | None, device: str) -> str:
     """Why nothing fits a device: no allocator can, or no allocator that was tried does."""
     if capacity and load > capacity:
-        return f"the load of {units.size(load)} exceeds {device}"
+        return f"{units.size(load)} are in use at once, more than {device} has"
     return f"nothing that was tried fits {device}"
 
 
@@ -235,13 +235,12 @@ def _none(what: str, options: Sequence[Alternative], words: str) -> str:
         return "caching was not compared." if what == "setting" else "only caching was compared."
     if any(option.fits for option in those):
         return "none is needed; the only one that was tried makes a driver call for each request."
-    needs = [option for option in those if option.need is not None]
-    if not needs:
-        return f"{words}."
-    least = min(needs, key=lambda option: option.need or 0)
-    card = f", smallest card {least.card}" if least.card else ""
-    at_least = "at least " * least.bound
-    return f"{words}; {least.name} needs the least, {at_least}{units.size(least.need or 0)}{card}."
+    least = min((one for one in those if one.need), key=lambda one: one.need or 0, default=None)
+    if least is None:
+        return f"none, because {words}."
+    card = f": the smallest card is the {least.card}" if least.card else ""
+    need = f"{'at least ' * least.bound}{units.size(least.need or 0)}{card}"
+    return f"none, because {words}. {least.name} needs the least, {need}."
 
 
 def _need(best: Alternative, default: Alternative | None) -> str:

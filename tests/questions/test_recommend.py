@@ -103,7 +103,8 @@ def test_a_plug_in_is_taken_where_no_setting_fits() -> None:
     assert (found.chosen, found.setting) == (OTHER, None)
     assert "and fits the card with 1.00 GiB to spare; the default does not fit." in found.lines[1]
     assert found.lines[0] == (
-        f"Best setting: nothing that was tried fits the card; {SETTING} needs the least, 24.5 GiB."
+        "Best setting: none, because nothing that was tried fits the card."
+        f" {SETTING} needs the least, 24.5 GiB."
     )
 
 
@@ -281,9 +282,12 @@ def test_the_command_answers_and_shows_how_to_switch() -> None:
 def test_a_load_that_exceeds_the_device_is_the_reason() -> None:
     write(make([(ALLOC, 0, 3 * MIB)]), "three.csv")
     shown = output("recommend three.csv --device sim:2MiB --orders 0 --budget 0")
-    assert "\nrecommended: none, because the load of 3.00 MiB exceeds sim:2MiB\n" in shown
+    assert (
+        "\nrecommended: none, because 3.00 MiB are in use at once, more than sim:2MiB has\n"
+        in shown
+    )
     shown = output("recommend three.csv --device sim:3MiB --orders 0 --budget 0")
-    assert "none, because" not in shown
+    assert "recommended: none" not in shown
 
 
 def test_an_interrupt_while_settings_are_tried_ends_it() -> None:
