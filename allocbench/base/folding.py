@@ -61,17 +61,14 @@ def _parts(word: str) -> list[str]:
 
 
 def _wrapped(line: str, width: int) -> str:
-    if len(line) <= width:
-        return line
     words = line.lstrip(" ")
-    indent = " " * (len(line) - len(words))
-    width = max(1, width - len(indent))
+    indent = line.removesuffix(words)
     lines = [""]
-    for word in _SPACE.split(words):
-        parts = _parts(word) if len(word) > width else [word]
+    for word in _SPACE.split(words) if len(line) > width else [words]:
+        parts = _parts(word) if len(indent + word) > width else [word]
         for n, part in enumerate(parts):
             space = " " if n == 0 and lines[-1] else ""
-            if lines[-1] and len(lines[-1]) + len(space) + len(part) > width:
+            if lines[-1] and len(indent + lines[-1] + space + part) > width:
                 lines.append(part)
             else:
                 lines[-1] += space + part
