@@ -150,6 +150,17 @@ TEXTS = {
         " for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine.\n",
         *(FULL, True, 1792),
     ),
+    "vLLM that was started again": Labelled(
+        "INFO [gpu_worker.py:356] Available KV cache memory: -1.75 GiB\nINFO [gpu_worker.py:356] Available"
+        " KV cache memory: 3.10 GiB\n",
+        *(UNKNOWN, False),
+    ),
+    "JAX on two cards, whose limits differ": Labelled(
+        "XLA backend allocating 12884901888 bytes on device 0 for BFCAllocator.\nXLA backend allocating"
+        " 17179869184 bytes on device 1 for BFCAllocator.\njaxlib.xla_extension.XlaRuntimeError:"
+        " RESOURCE_EXHAUSTED: Out of memory while trying to allocate 13958643712 bytes.\n",
+        *(UNKNOWN, False),
+    ),
     "vLLM, 5.00 GiB or less are needed": Labelled(
         "(VllmWorker rank=1 pid=23) ERROR 06-01 10:00:00 [multiproc_executor.py:522] ValueError: To serve"
         " at least one request with the models's max seq len (40960), (5.00 GiB KV cache is needed, which"
@@ -228,7 +239,7 @@ def _parsed(text: str) -> ErrorText:
     return error
 
 
-JAX = "RESOURCE_EXHAUSTED: Out of memory while trying to allocate {} bytes."
+JAX = "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate {} bytes."
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from allocbench.base.error_text import HOST, ErrorText, HeldBuffer, exact
-from allocbench.workloads.error_texts.amounts import Found, amount, each, find, floor
+from allocbench.workloads.error_texts.amounts import Found, amount, compiled, each, find, floor
 
 
 def _told(text: str, held: Mapping[str, str], left: Mapping[str, str]) -> dict[str, Any]:
@@ -37,9 +37,10 @@ def vllm(text: str) -> Found:
     for match in each(needed, text) if "KV cache is needed" in text else ():
         needs, available = amount(match[1], match[2]), amount(match[3], match[4])
         yield match.start(), ErrorText("vLLM", needed=needs, available=available, **told)
-    for match in each(r"Available KV cache memory: -AMOUNT", text):
+    last = max(0, text.rfind("Available KV cache memory: "))
+    if match := compiled(r"Available KV cache memory: -AMOUNT").match(text, last):
         lacking = amount(match[1], match[2])
-        yield match.start(), ErrorText("vLLM", needed=lacking, available=exact(0), **told)
+        yield last, ErrorText("vLLM", needed=lacking, available=exact(0), **told)
     for match in each("No available memory for the cache blocks", text):
         yield match.start(), ErrorText("vLLM", **told)
     too_long = (

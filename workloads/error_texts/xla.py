@@ -27,8 +27,8 @@ def xla(text: str) -> Found:
         r"(?:RESOURCE_EXHAUSTED|Resource exhausted): (?:Out of memory (?:while trying to allocate"
         r"|allocating)|Failed to allocate request for) AMOUNT(?: \((\d{1,19})B\))?"
     )
-    limit = _LIMIT.search(text)
-    share = 0.0 if limit or _OTHER_POOL.search(text) else _share(text)
+    limits = [int(match[1]) for match in _LIMIT.finditer(text)]  # of one or more cards
+    share = 0.0 if limits or _OTHER_POOL.search(text) else _share(text)
     for match, message in messages(pattern, text, _MOST_LETTERS):
         listed = [(name, _find(rf"\b{name}: AMOUNT", message)) for name in _PARTS]
         parts = [(name, size) for name, size in listed if size is not None]
@@ -39,8 +39,8 @@ def xla(text: str) -> Found:
                 requested=exact(int(match[3])) if match[3] else twice_rounded(match[1], match[2]),
                 needed=dict(parts).get("total allocation"),
                 gaps=None,  # buffers may also be in host memory
-                allowed=exact(int(limit[1])) if limit else None,
-                limit_leaves=limit is not None,
+                allowed=Amount(min(limits), max(limits)) if limits else None,
+                limit_leaves=bool(limits),
                 share=share,
                 parts=parts,
                 buffers=_buffers(message),
@@ -53,12 +53,13 @@ _LIMIT = re.compile(
 )
 _OTHER_POOL = re.compile(r"XLA_PYTHON_CLIENT_ALLOCATOR\W{1,4}(?:platform|cuda_async)")
 _FRACTION = re.compile(r"XLA_(?:PYTHON_)?CLIENT_MEM_FRACTION\W{1,4}?(0?\.\d{1,6}|1\.0{0,6})(?!\d)")
+_JAX = re.compile(r"jax|XlaRuntimeError(?!.{0,200}TPU)")
 
 
 def _share(text: str) -> float:
-    """The part of the card that JAX takes; 75 % if the text sets no other."""
+    """The part of the card that JAX takes: 75 % if the text sets no other; 0 without JAX."""
     set_to = _FRACTION.search(text)
-    return float(set_to[1]) if set_to else 0.75
+    return float(set_to[1]) if set_to else 0.75 * (_JAX.search(text) is not None)
 
 
 def _too_large(text: str) -> Found:
