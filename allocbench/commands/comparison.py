@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 
 import pandas as pd
 from rich.console import Console
@@ -48,20 +47,19 @@ def show(table: pd.DataFrame, reference: str | None, everything: bool = False) -
     for line in dict.fromkeys(said):
         out.print(Text(line, "dim"))
     out.print()
-    _print_tables(out, partial(tables.comparison, table, reference=reference), tables.TERMINAL)
-    _print_tables(out, partial(tables.geometric_means, table, reference=reference), tables.MEANS)
+    _print_tables(out, tables.comparison(table, tables.TERMINAL, reference))
+    _print_tables(out, tables.geometric_means(table, tables.MEANS, reference))
     for case in cases:
         out.print(Text(f"{case.title}: {findings.sentence(findings.verdict(case))}"))
 
 
-def _print_tables(
-    out: Console, build: Callable[[Sequence[str]], list[tables.Table]], metrics: Sequence[str]
-) -> None:
+def _print_tables(out: Console, complete: Sequence[tables.Table]) -> None:
     """Print tables with as many metrics as fit, and list the omitted ones."""
+    shown = {heading.column.name for table in complete for heading in table.headings}
     built, hidden = fitting(
-        lambda omitted: build([metric for metric in metrics if metric not in omitted]),
+        lambda omitted: [table.without(omitted) for table in complete],
         lambda built: all(_width(out, table) <= out.width for table in built),
-        [metric for metric in _SPARE if metric in metrics],
+        [metric for metric in _SPARE if metric in shown],
     )
     for table in built:
         out.print(tables.to_rich(table))

@@ -122,10 +122,10 @@ def verdict_why(case: Case) -> str:
     order = ranked(case.rows, SCHEMA["peak_reserved"])
     if len(order) < 2 or case.max_load is None:
         return ""
-    winner, worst = str(order.index[0]), str(order.index[-1])
+    first, *_, last = order.items()
     return " ".join(
-        f"{name} holds {units.size(order[name])} at its peak, {_losses(case, name)}"
-        for name in dict.fromkeys((winner, worst))
+        f"{name} holds {units.size(int(peak))} at its peak, {_losses(case, name)}"
+        for name, peak in (first, last)
     )
 
 
@@ -172,9 +172,10 @@ def _no_difference(case: Case, names: Sequence[str]) -> str:
 
 def _runner_up(case: Case, metric: str) -> str:
     order = ranked(case.rows, SCHEMA[metric])
-    if len(order) < 2 or not order.iloc[0]:
+    if len(order) < 2:
         return ""
-    return f"next: {order.index[1]}, {units.times(order.iloc[1] / order.iloc[0])} the time"
+    (_, first), (name, second), *_ = order.items()
+    return f"next: {name}, {units.times(second / first)} the time" if first else ""
 
 
 def _which(metric: str) -> str:

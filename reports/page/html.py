@@ -333,7 +333,7 @@ def _about(section: Section, looks: Mapping[str, Look], reference: str | None) -
 def _shown_first(case: Case, reference: str | None) -> set[str]:
     """The allocators shown at first: the reference, those of the verdict, the best by memory."""
     advice = findings.advice(case)
-    least = [str(name) for metric in _LEAST for name in ranked(case.rows, SCHEMA[metric]).index]
+    least = [name for metric in _LEAST for name in ranked(case.rows, SCHEMA[metric])]
     wanted = [case.reference(reference), advice.setting, advice.allocator, *least]
     return set([name for name in dict.fromkeys([*wanted, *case.allocators]) if name][:_FIRST])
 

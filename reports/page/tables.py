@@ -7,8 +7,9 @@ them computes anything.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import Self
 
 import pandas as pd
 import rich.box
@@ -108,6 +109,13 @@ class Table:
     headings: tuple[Heading, ...]
     rows: tuple[Row, ...]
     absent: tuple[str, ...]
+
+    def without(self, metrics: Collection[str]) -> Self:
+        """The table without some columns, by the names of their metrics."""
+        kept = [n for n, one in enumerate(self.headings) if one.column.name not in metrics]
+        rows = (replace(row, cells=tuple(row.cells[n] for n in kept)) for row in self.rows)
+        headings = tuple(self.headings[n] for n in kept)
+        return replace(self, headings=headings, rows=tuple(rows))
 
 
 def comparison(

@@ -9,6 +9,7 @@ import math
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -109,13 +110,20 @@ def cases(table: pd.DataFrame) -> list[Case]:
     return sorted(all_cases, key=lambda case: workloads.index(case.workload))
 
 
-def ranked(rows: pd.DataFrame, column: Column) -> "pd.Series[float]":
-    """The values that may be ranked, by allocator, best first; empty where none is better."""
+def ranked(rows: pd.DataFrame, column: Column, failed: bool = False) -> dict[str, float]:
+    """The values that may be ranked, by allocator, best first; empty where none is better.
+
+    failed: whether also those of allocators that failed requests.
+    """
     if column.lower_is_better is None:
-        return pd.Series(dtype="float64")
-    completed = rows["failures"].fillna(0) == 0
-    values = rows.loc[rows["candidate"] & completed, column.name].dropna()
-    return values.sort_values(ascending=column.lower_is_better, kind="stable")
+        return {}
+    values = {
+        name: cell(rows, name, column.name)
+        for name in map(str, rows.index)
+        if cell(rows, name, "candidate") and (failed or not cell(rows, name, "failures"))
+    }
+    known = [(name, value) for name, value in values.items() if value is not None]
+    return dict(sorted(known, key=itemgetter(1), reverse=not column.lower_is_better))
 
 
 def ratios_to_best(
@@ -129,8 +137,8 @@ def ratios_to_best(
     texts: dict[tuple[int, int], str] = {}
     anywhere = column.name == "min_capacity"  # found on devices of other capacities
     for n, case in enumerate(cases):
-        order = ranked(case.rows.assign(failures=0) if anywhere else case.rows, column)
-        best = float(order.iloc[0]) if len(order) else np.nan
+        order = ranked(case.rows, column, failed=anywhere)
+        best = next(iter(order.values()), np.nan)
         for row, name in enumerate(names):
             value = case.number(name, column.name) if name in case.rows.index else None
             failed = name in case.failed and not anywhere
@@ -187,7 +195,7 @@ def marks(rows: pd.DataFrame, column: Column) -> dict[str, Mark]:
     winners = best(rows, column)
     if len(winners) == len(order):
         return {}
-    losers = _place(rows, column, order[::-1])
+    losers = _place(rows, column, dict(reversed(order.items())))
     by_name: dict[str, Mark] = {}
     if tells_apart(rows, column, winners):
         by_name |= dict.fromkeys(winners, "best")
@@ -202,21 +210,21 @@ def tells_apart(rows: pd.DataFrame, column: Column, place: tuple[str, ...]) -> b
     return len(shown) <= 1 or 3 * len(place) <= 2 * len(ranked(rows, column))
 
 
-def _place(rows: pd.DataFrame, column: Column, order: "pd.Series[float]") -> tuple[str, ...]:
+def _place(rows: pd.DataFrame, column: Column, order: Mapping[str, float]) -> tuple[str, ...]:
     """The allocators that share the first place of an order.
 
     These are the first one, those that do not clearly differ from it, and all between them: no
     value is left out that is nearer to the first one than another of the place.
     """
-    if order.empty:
+    if not order:
         return ()
-    sharing = _sharing(rows, column, order, str(order.index[0]))
-    distance = (order - order.iloc[0]).abs()
-    return tuple(map(str, order.index[distance <= distance[list(sharing)].max()]))
+    first, value = next(iter(order.items()))
+    farthest = max(abs(order[name] - value) for name in _sharing(rows, column, order, first))
+    return tuple(name for name in order if abs(order[name] - value) <= farthest)
 
 
 def _sharing(
-    rows: pd.DataFrame, column: Column, order: "pd.Series[float]", place: str
+    rows: pd.DataFrame, column: Column, order: Mapping[str, float], place: str
 ) -> tuple[str, ...]:
     """The allocators that do not clearly differ from the named one, including itself.
 
@@ -229,27 +237,21 @@ def _sharing(
         and "device_assumptions" in rows.columns
         and not measured(rows, place, column)
     ):
-        return _sharing_estimates(rows, order, place)
+        here = estimate(rows, place)
+        estimates = {name: estimate(rows, name) for name in order}
+        return tuple(
+            name
+            for name, there in estimates.items()
+            if not here.surely_less(there) and not there.surely_less(here)
+        )
     low, high = interval(rows, place, column)
     shown = text(rows, place, column)
     sharing = []
-    for name in map(str, order.index):
+    for name in order:
         least, most = interval(rows, name, column)
         if (least <= high and low <= most) or text(rows, name, column) == shown:
             sharing.append(name)
     return tuple(sharing)
-
-
-def _sharing_estimates(
-    rows: pd.DataFrame, order: "pd.Series[float]", place: str
-) -> tuple[str, ...]:
-    estimates = {str(name): estimate(rows, str(name)) for name in order.index}
-    here = estimates[place]
-    return tuple(
-        name
-        for name, there in estimates.items()
-        if not here.surely_less(there) and not there.surely_less(here)
-    )
 
 
 def estimate(rows: pd.DataFrame, name: str) -> Estimate:
