@@ -36,11 +36,12 @@ def run(
     ],
     output: Annotated[str, options.output_option("The trace file, .parquet or .csv.")],
     labels: Annotated[
-        Labels,
+        Labels | None,
         typer.Option(
             help="Label allocs with lines of the program or with operators; both slow it down."
+            " Default: lines on a null GPU, none on a GPU."
         ),
-    ] = Labels.NONE,
+    ] = None,
     last: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Keep only the newest events of each process."),
@@ -68,7 +69,8 @@ def run(
         raise UsageError("--output -: standard output belongs to the command; name a file")
     check_trace_output(output)
     with launch.session(device, launch.Limits(steps, timeout, launch.values_of(value))) as session:
-        recorded = recording.record(command, labels.value, last, machine=session.machine)
+        chosen = labels or (Labels.LINES if session.machine else Labels.NONE)
+        recorded = recording.record(command, chosen.value, last, machine=session.machine)
     tell_notes(f"a process was not recorded: {line}" for line in recorded.complaints)
     for name, trace in recorded.traces.items():
         path = beside(output, name)
