@@ -207,7 +207,12 @@ def _words(found: Difference) -> list[str]:
 
 
 def _parts(found: Difference, most: int) -> list[tuple[str, str, str, str]]:
-    """The largest parts, the rest as one, and their sum: change, old, new, what."""
+    """The largest parts, the rest as one, and their sum: change, old, new, what.
+
+    most: at most so many parts, and none below a thousandth of the largest.
+    """
+    changes = found.rows["change"].abs()
+    most = min(most, int((changes * 1000 >= changes.max()).sum()))
 
     def row(sizes: Iterable[int], text: str) -> tuple[str, str, str, str]:
         change, old, new = map(int, sizes)

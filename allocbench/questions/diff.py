@@ -32,7 +32,7 @@ from allocbench.reports.rows.details import Details, join
 from allocbench.reports.rows.results import records
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
 from allocbench.workloads.alignment import Agreement, agreement
-from allocbench.workloads.block_origins import places_of
+from allocbench.workloads.block_origins import names_at, places_of
 from allocbench.workloads.trace import spans
 
 PROGRAM, ALLOCATOR = "program", "allocator"
@@ -47,6 +47,7 @@ COLUMNS = (
     "place",
     "module",
     "how",
+    "caller",
     "old",
     "new",
     "change",
@@ -182,7 +183,7 @@ def curves(found: Difference) -> Details:
 def frame(found: Difference) -> pd.DataFrame:
     """The parts, and as the last row the peak, which is their sum."""
     peak = {
-        **dict.fromkeys(("cause", *_NAMES, "how"), ""),
+        **dict.fromkeys(("cause", *_NAMES, "how", "caller"), ""),
         "what": PEAK,
         "old": found.old_peak.reserved,
         "new": found.new_peak.reserved,
@@ -221,7 +222,7 @@ def _of_allocator(was: Moment, now: Moment) -> Iterator[dict[str, Any]]:
 
 
 def _row(cause: str, what: str, old: int, new: int) -> dict[str, Any]:
-    names = dict.fromkeys((*_NAMES, "how"), "")
+    names = dict.fromkeys((*_NAMES, "how", "caller"), "")
     return {"cause": cause, "what": what, "old": old, "new": new, "change": new - old, **names}
 
 
@@ -229,7 +230,7 @@ def _held(old: Trace, was: int, new: Trace, now: int) -> Iterator[dict[str, Any]
     """The groups of blocks that are alive at the two moments: a kind, a line, and modules."""
     if old is new and was == now:
         return
-    sides = [_named(blocks(trace)) for trace in (old, new)]
+    sides = [_named(trace) for trace in (old, new)]
     for name in _NAMES:  # what one trace does not tell does not tell blocks apart
         if not all(side[name].any() for side in sides):
             for side in sides:
@@ -249,14 +250,18 @@ def _held(old: Trace, was: int, new: Trace, now: int) -> Iterator[dict[str, Any]
             "place": row["place_new"] if row["allocs_new"] else row["place_old"],
             "module": row["module"],
             "how": _how(row),
+            "caller": (row["caller_new"] or "") if _how(row) == "new" else "",
             "old_blocks": row["blocks_old"] or 0,
             "new_blocks": row["blocks_new"] or 0,
         }
 
 
-def _named(found: pd.DataFrame) -> pd.DataFrame:
-    """Blocks with modules of all layers as one."""
-    return found.assign(module=found["module"].map(alike))
+def _named(trace: Trace) -> pd.DataFrame:
+    """The blocks with modules of all layers as one, and with the line that leads to their line."""
+    found = blocks(trace)
+    stacks = names_at(trace, trace.stack, found["begin"].to_numpy())
+    callers = [stack.partition(";")[0] if ";" in stack else "" for stack in stacks]
+    return found.assign(module=found["module"].map(alike), caller=callers)
 
 
 def _align_lines(old: pd.DataFrame, new: pd.DataFrame) -> None:
@@ -317,7 +322,8 @@ def _lines(found: pd.DataFrame) -> dict[tuple[str, str], list[tuple[str, _Blocks
 def _groups(found: pd.DataFrame, event: int, end: int) -> pd.DataFrame:
     """The groups of blocks by kind, place and module.
 
-    Columns: alive and blocks (bytes and number after an event), place, allocs, size (the mean),
+    Columns: alive and blocks (bytes and number after an event), place, caller (if all blocks of
+    the group have the same), allocs, size (the mean),
     most (bytes alive at once).
     """
     alive = (found["begin"] <= event) & (found["end"] > event)
@@ -327,6 +333,7 @@ def _groups(found: pd.DataFrame, event: int, end: int) -> pd.DataFrame:
         alive=("alive", "sum"),
         blocks=("blocks", "sum"),
         place=("place", "first"),
+        caller=("caller", lambda callers: callers.iloc[0] if callers.nunique() == 1 else ""),
         allocs=("bytes", "size"),
         size=("bytes", "mean"),
     )

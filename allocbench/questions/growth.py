@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from allocbench import allocators
 from allocbench.base import units
+from allocbench.base.text import one_line
 from allocbench.questions.failure import operators
 from allocbench.replays.capacity import STEP, roomy
 from allocbench.replays.runner import fresh
@@ -38,13 +39,15 @@ Ints = NDArray[np.int64]
 class Growth:
     """Blocks of one operator and size that accumulate: each of the last steps left some alive.
 
-    blocks: those alive; size: bytes of each; steps: number of steps with such blocks.
+    blocks: those alive; size: bytes of each; steps: number of steps with such blocks. caller: the
+    line of the program that leads to the largest of them, "" if it is the operator or not known.
     """
 
     operator: str
     size: int
     blocks: int
     steps: int
+    caller: str = ""
 
     @property
     def bytes(self) -> int:
@@ -75,14 +78,17 @@ def leak_of(trace: Trace, event: int | None = None) -> RepeatedGrowth | None:
 
     Only blocks that the trace never frees count. Those of the first step belong to the program's
     lasting state, and those of the last few may still be freed later, so a group counts if each of
-    the `_STEPS` steps before the last one left some.
+    the `_STEPS` steps before the last one left some. Where the steps before the event are too few,
+    those after it also show what accumulates.
     """
-    end = len(trace) if event is None else event
+    until = len(trace) if event is None else event
     allocs, ends = spans(trace.op, trace.block)
-    for begins, marked in _steps(trace, end, allocs, ends):
-        if found := _growths(trace, begins, end, allocs, ends):
-            groups, rate = found
-            return RepeatedGrowth(tuple(groups), rate, len(begins), marked)
+    for end in dict.fromkeys((until, len(trace))):
+        for begins, marked in _steps(trace, end, allocs, ends):
+            if found := _growths(trace, begins, end, until, allocs, ends):
+                groups, rate = found
+                steps = int(np.count_nonzero(begins < until))
+                return RepeatedGrowth(tuple(groups), rate, steps, marked)
     return None
 
 
@@ -131,23 +137,34 @@ def growing_reserve(trace: Trace, allocator: str, device: str) -> Reserve | None
 
 
 def _growths(
-    trace: Trace, begins: Ints, end: int, allocs: Ints, ends: Ints
+    trace: Trace, begins: Ints, end: int, until: int, allocs: Ints, ends: Ints
 ) -> tuple[list[Growth], int] | None:
-    """The groups that grow and the rate, given the events at which steps begin; or None."""
+    """The groups that grow and the rate, given the events at which steps begin; or None.
+
+    They are found from the events before `end`; their blocks are those before `until`.
+    """
     alive = np.flatnonzero((allocs < end) & (ends == len(trace)))
     when = np.searchsorted(begins, allocs[alive], side="right")
-    last = len(begins)
     groups: dict[tuple[str, int], Counter[int]] = {}
-    names = operators(trace, allocs[alive])
-    for name, size, step in zip(
-        names, trace.size[allocs[alive]].tolist(), when.tolist(), strict=True
-    ):
-        groups.setdefault((name, size), Counter())[step] += 1
-    wanted = range(last - _STEPS, last)
+    until_then: dict[tuple[str, int], Counter[int]] = {}
+    callers: dict[tuple[str, int], str] = {}
+    rows = zip(
+        *(operators(trace, allocs[alive]), names_at(trace, trace.stack, allocs[alive])),
+        *(trace.size[allocs[alive]].tolist(), when.tolist(), (allocs[alive] < until).tolist()),
+        strict=True,
+    )
+    for name, stack, size, step, is_early in rows:
+        key = name, size
+        groups.setdefault(key, Counter())[step] += 1
+        if is_early:
+            until_then.setdefault(key, Counter())[step] += 1
+        if ";" in stack:
+            callers.setdefault(key, stack.partition(";")[0])
+    wanted = range(len(begins) - _STEPS, len(begins))
     found = [
-        Growth(name, size, count.total(), len(count))
-        for (name, size), count in groups.items()
-        if count.keys() >= set(wanted)
+        Growth(*key, count.total(), len(count), callers.get(key, ""))
+        for key, count in until_then.items()
+        if groups[key].keys() >= set(wanted)
     ]
     if not found:
         return None
@@ -252,6 +269,7 @@ def sentence(
     full = f"in {step} {last:,}" if need is None else f"after {step} {last:,} on {device}"
     largest, *others = leak.growths
     by = f" by {largest.operator}" if largest.operator else ""
+    by += f", called by {one_line(largest.caller)}," if largest.caller else ""
     more = f" and {units.count(len(others), 'more group')}" if others else ""
     return (
         f"The program grows by {size(leak.rate)} a {step}: full {full}. A leak, or a cache without"

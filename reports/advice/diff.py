@@ -54,7 +54,8 @@ def what(part: Mapping[str, Any]) -> str:
         words = kind or "blocks"
         words += f": {place}" if place else ""
         words += f" in {module}" if module else ""
-        words += f" ({part['how']})"
+        caller = one_line(str(part["caller"]))
+        words += f" ({part['how']}{f', called by {caller}' if caller else ''})"
     return f"{words}, by the allocator's rules" if part["cause"] == "allocator" else words
 
 

@@ -56,6 +56,23 @@ def test_the_verdict_begins_with_the_leak() -> None:
     assert "grows by 64.0 MiB a step: full after step 30 on it" in passing
 
 
+def test_steps_after_a_failure_show_what_fills_the_device_before_it() -> None:
+    """On 200 MiB the 2nd step fails: too early to see growth, which the later steps show."""
+    trace = replace(
+        steps(8, 64 * MIB),
+        labels=("", "step", "train.py:9 <module>;train.py:3 keep"),
+        stack=np.array([2 * (size == 64) for size in steps(8, 64 * MIB).size // MIB], np.uint32),
+    )
+    failing = explain(trace, "naive", "sim:200MiB")
+    assert failing is not None
+    assert failing.failure.step == 2
+    assert failing.leak is not None
+    (growth,) = failing.leak.growths
+    assert (growth.blocks, growth.steps, failing.leak.steps) == (1, 1, 2)
+    assert growth.caller == "train.py:9 <module>"
+    assert "full in step 2" in verdict(failing)
+
+
 def test_programs_that_do_not_grow() -> None:
     assert leak_of(steps(20, 0)) is None
     assert leak_of(steps(20, 0, marked=False)) is None

@@ -38,8 +38,8 @@ def vllm(text: str) -> Found:
         needs, available = amount(match[1], match[2]), amount(match[3], match[4])
         yield match.start(), ErrorText("vLLM", needed=needs, available=available, **told)
     last = max(0, text.rfind("Available KV cache memory: "))
-    if match := compiled(r"Available KV cache memory: -AMOUNT").match(text, last):
-        lacking = amount(match[1], match[2])
+    if less := compiled(r"Available KV cache memory: -AMOUNT").match(text, last):
+        lacking = amount(less[1], less[2])
         yield last, ErrorText("vLLM", needed=lacking, available=exact(0), **told)
     for match in each("No available memory for the cache blocks", text):
         yield match.start(), ErrorText("vLLM", **told)

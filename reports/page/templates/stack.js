@@ -191,9 +191,13 @@ class StackedArea {
 
   paintLabels(context) {
     const { left, top, width } = this.place;
-    const say = (words, x, y, color) => {
+    const said = []; // begin, end and y of each label: another one stands below it
+    const say = (words, x, wanted, color) => {
       const wide = context.measureText(words).width;
       const at = Math.min(Math.max(x, left + 4), left + width - wide - 4);
+      const below = said.filter(([from, to, y]) => from < at + wide && at < to && Math.abs(y - wanted) < 18);
+      const y = Math.max(wanted, ...below.map((one) => one[2] + 18));
+      said.push([at, at + wide, y]);
       context.fillStyle = ink("paper");
       context.globalAlpha = 0.85;
       context.fillRect(at - 3, y - 12, wide + 6, 16);
