@@ -19,6 +19,7 @@ from allocbench.base.children import hook_variables
 from allocbench.base.files import cache
 from allocbench.base.spec import parse_option
 from allocbench.null_gpu.device import NullDevice, is_null, read
+from allocbench.null_gpu.inside.reads import OUTSIDE_PYTHON
 from allocbench.null_gpu.stubs import CORE_SONAME
 from allocbench.null_gpu.torch_build import NullGpuError, check_host
 from allocbench.workloads.recording import Machine
@@ -35,12 +36,15 @@ class Limits:
     """When to stop a program that would not end by itself; None: never. Seconds of real time.
 
     values: the results of reads of computed values, by a name in the reading line, "FILE:LINE" or
-    "*"; all others are 0.
+    "*"; all others are `number`. share: of the elements of a mask that it selects, if nothing is
+    known of it.
     """
 
     steps: int | None = None
     seconds: float | None = None
     values: Mapping[str, float] = field(default_factory=dict)
+    number: float = 0.0
+    share: float = 0.5
 
 
 def values_of(values: Sequence[str] | None) -> dict[str, float]:
@@ -86,12 +90,14 @@ class Session:
     """One program on null GPUs or, without a machine, on this machine's GPUs.
 
     notes: lines for the user; reads: the one on reads of computed values if these can be why the
-    program failed, or ""; shared, outside: see `Summary`. They are available after the session.
+    program failed, or ""; shapes, shared, outside: see `Summary`. They are available after the
+    session.
     """
 
     machine: Machine | None
     notes: list[str] = field(default_factory=list)
     reads: str = ""
+    shapes: Mapping[str, int] = field(default_factory=dict)
     shared: bool = False
     outside: Mapping[str, int] = field(default_factory=dict)
 
@@ -117,9 +123,12 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
         if (refused := Path(folder) / "refused").exists():
             raise NullGpuError(refused.read_text(encoding="utf-8"))
         found = summary(folder)
-        session_made.notes = notes(found)
-        session_made.shared, session_made.outside = found.shared, found.outside
-        session_made.reads = "" if found.unrelated else next(iter(_notes_on_reads(found)), "")
+        session_made.notes = notes(found, limits)
+        session_made.shapes, session_made.shared = found.shapes, found.shared
+        session_made.outside = found.outside
+        session_made.reads = (
+            "" if found.unrelated else next(iter(_notes_on_reads(found, limits)), "")
+        )
 
 
 def core() -> Path:
@@ -152,6 +161,8 @@ def environment(
         "steps": limits.steps,
         "seconds": limits.seconds,
         "values": dict(limits.values),
+        "number": limits.number,
+        "share": limits.share,
         "alone": device.world is not None,
     }
     variables = {
@@ -198,10 +209,10 @@ def _total(sizes: Mapping[str, int]) -> int:
     return sum(sizes.values())
 
 
-def notes(summary: Summary) -> list[str]:
+def notes(summary: Summary, limits: Limits | None = None) -> list[str]:
     """Notes for the user on what the null GPU did not know, one per line."""
     return [
-        *_notes_on_reads(summary),
+        *_notes_on_reads(summary, limits or Limits()),
         *(f"--value {name} has no effect: {_NOWHERE}" for name in summary.unused),
         *_notes_on_workspaces(summary.unknown),
         *(
@@ -224,25 +235,31 @@ def _notes_on_workspaces(unknown: Mapping[str, int]) -> list[str]:
     ]
 
 
-def _notes_on_reads(summary: Summary) -> list[str]:
-    if not summary.reads:
-        return []
-    total = sum(summary.reads.values())
-    values = "all of them 0" if total > 1 else "which was 0"
-    if summary.chosen:
-        others = ", the others 0" if summary.chosen < total else ""
-        values = f"{summary.chosen:,} of them set by --value{others}"
-        if total == 1:
-            values = "set by --value"
-    reads = f"{total:,} reads of computed values" if total > 1 else "1 read of a computed value"
-    lines = [f"{reads}, {values}; {_most(summary.reads)}"]
+def _notes_on_reads(summary: Summary, limits: Limits) -> list[str]:
+    """On reads, and on the shapes that depend on masks of which nothing is known."""
+    lines, reads_only = list[str](), Counter(summary.reads) - Counter(summary.shapes)
+    if total := reads_only.total():
+        values = f"{'all of them' if total > 1 else 'which was'} {limits.number:g}"
+        if summary.chosen:
+            others = f", the others {limits.number:g}" if summary.chosen < total else ""
+            values = f"{summary.chosen:,} of them set by --value{others}"
+            if total == 1:
+                values = "set by --value"
+        reads = f"{total:,} reads of computed values" if total > 1 else "1 read of a computed value"
+        lines.append(f"{reads}, {values}; {_most(reads_only)}")
     if summary.shapes:
         count = sum(summary.shapes.values())
-        verb = "determine" if count > 1 else "determines"
+        shapes = f"{count:,} shapes depend" if count > 1 else "1 shape depends"
         lines.append(
-            f"{count:,} of them {verb} a shape, which is then empty; {_most(summary.shapes)}"
+            f"{shapes} on masks of computed values, of which {limits.share:.0%} of the elements"
+            f" count as selected; {_most(summary.shapes)}"
         )
     return lines
+
+
+def place_of(site: str) -> str:
+    """What names a call site in --value: "train.py:88", or an operator outside of Python."""
+    return site.removeprefix(OUTSIDE_PYTHON).partition(" ")[0]
 
 
 def _most(counts: Mapping[str, int]) -> str:

@@ -38,6 +38,9 @@ class Coverage:
     shared: requested bytes of all blocks that were used on another stream, if the trace has them
         reused as soon as they were freed; else 0.
     shared_load: the largest load if these blocks are held until the program next waits for the GPU.
+    masks: the lines, as "train.py:9 model.py:62", where masks of unknown values determine a shape;
+        the trace has them select half of their elements.
+    masks_load: the largest load if they select all.
     """
 
     begins: Begin = "start"
@@ -54,11 +57,14 @@ class Coverage:
     contradiction: str = ""
     shared: int = 0
     shared_load: int = 0
+    masks: str = ""
+    masks_load: int = 0
 
     @property
     def whole(self) -> bool:
         """Whether the trace has every request of the program."""
         incomplete = self.allocs_missing or self.frees_missing or self.contradiction or self.shared
+        incomplete = incomplete or self.masks
         ends = self.begins == "start" and self.ends == "exit"
         return ends and self.events and not incomplete
 
@@ -71,6 +77,18 @@ class Coverage:
     def card(self) -> int | None:
         """Bytes that the allocator could have when its last request failed."""
         return None if self.device_free is None else self.reserved + self.device_free
+
+    def range(self, load: int) -> str:
+        """How the largest load depends on unknown masks, in one sentence; "" if it does not."""
+        if not self.masks:
+            return ""
+        first, *others = self.masks.split()
+        where = first + (f" and {units.count(len(others), 'other line')}" if others else "")
+        return (
+            f"The largest load is {units.size(load)} if the masks of computed values at {where}"
+            f" select half of their elements, {units.size(self.masks_load)} if all: --value"
+            f" {first}=NUMBER sets it."
+        )
 
     @property
     def sentence(self) -> str:
@@ -111,6 +129,8 @@ class Coverage:
                 " they are held until the program next waits for the GPU, the largest load is"
                 f" {size(self.shared_load)}"
             )
+        if self.masks:
+            parts.append("has masks of computed values select half of their elements")
         needs = "; the program may need more than the trace" if self.bound else ""
         return f"the recording {units.names(parts, len(parts))}{needs}"
 

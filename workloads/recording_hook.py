@@ -52,6 +52,10 @@ _POOL_OF_DRIVER = (
 )
 
 
+write_at_end = list[Callable[[], None]]()
+"""What a process must call that ends without Python's `atexit`."""
+
+
 class HistoryRecorder:
     """The recording of one process, from PyTorch's first use of a GPU to the process's end."""
 
@@ -77,6 +81,7 @@ class HistoryRecorder:
         self._torch.cuda.memory._record_memory_history = lambda *args, **options: None
         from multiprocessing import parent_process, util  # only now: most processes need neither
 
+        write_at_end.append(self.write)
         atexit.register(self.write)
         util.Finalize(self, self.write, exitpriority=0)  # forked workers end without atexit
         if parent_process() is not None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from allocbench.questions.fit import Bounds
     from allocbench.questions.occupancy import Occupancy, Outside
     from allocbench.replays.runner import Runner
+    from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench fit gpt2-train",
@@ -120,7 +121,7 @@ def run(
         )
     with records_written(fitted, json):
         if json != STDOUT:
-            _print(name, fitted, limits, first, everything or allocators != ALL)
+            _print(name, fitted, limits, first, everything or allocators != ALL, trace)
             asked = first if allocators == ALL and first else specs
             models = modelled(specs) if everything or allocators != ALL else []
             say([*growing(run, asked, label(device)), *models])
@@ -135,7 +136,12 @@ def run(
 
 
 def _print(
-    name: str, rows: pd.DataFrame, known: Bounds, first: Sequence[str], everything: bool
+    name: str,
+    rows: pd.DataFrame,
+    known: Bounds,
+    first: Sequence[str],
+    everything: bool,
+    trace: Trace,
 ) -> None:
     """Print the answer, and the table. first: the user's allocator and its setting.
 
@@ -146,7 +152,8 @@ def _print(
     setting = (
         ("expandable_segments:True", more[0]) if more and own["allocator"] == PYTORCH else None
     )
-    say([fitting.answer(name, own, setting)])
+    unknown = trace.coverage.range(trace.max_load)
+    say([f"{fitting.answer(name, own, setting)} {unknown}".rstrip()])
     out.print()
     out.print(_table(name, rows, first))
     say([_bounds(known)])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from allocbench.base.text import command_text
 from allocbench.interrupts import Terminated
@@ -29,13 +29,18 @@ _BY_SIGNAL, _SIGNALS = 128, frozenset(signal.Signals)
 _ABOVE = "what it printed is above"
 
 
+class ComputedValueError(RecordError):
+    """A program failed, and a computed value that it read can be the reason."""
+
+
 @dataclass(frozen=True)
 class Execution:
     """One run. device: the null GPU, None for this machine's GPU. limit: number of steps.
 
     unknown: the note on reads of computed values, "" if none can be why it failed. shared: whether
-    PyTorch waited for another stream before it reused a block. ooms: requests that PyTorch answered
-    with OutOfMemoryError.
+    PyTorch waited for another stream before it reused a block. shapes: the lines where a shape
+    depends on a mask of which nothing is known, with the numbers of reads. ooms: requests that
+    PyTorch answered with OutOfMemoryError.
     """
 
     recorded: Recorded
@@ -44,6 +49,7 @@ class Execution:
     notes: Sequence[str]
     unknown: str = ""
     shared: bool = False
+    shapes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ooms(self) -> int:
@@ -94,8 +100,9 @@ def run(
     this process.
 
     Raises RecordError if it cannot be started, fails other than by running out of memory, or
-    records nothing; KeyboardInterrupt if it was interrupted; Terminated if this process got SIGTERM
-    or SIGHUP; SpecError; NullGpuError.
+    records nothing, ComputedValueError if it fails and a computed value can be why;
+    KeyboardInterrupt if it was interrupted; Terminated if this process got SIGTERM or SIGHUP;
+    SpecError; NullGpuError.
     """
     limit = None if limits.steps is None else limits.steps + WARM_UP
     # The recording itself counts the steps.
@@ -119,6 +126,7 @@ def run(
         tuple(session.notes),
         session.reads,
         session.shared,
+        session.shapes,
     )
     _check(ran, command, (printed or ["it printed nothing"])[-1] if quiet else _ABOVE)
     return ran
@@ -150,7 +158,8 @@ def _check(ran: Execution, command: Sequence[str], said: str) -> None:
     if recorded.code and not ran.ooms and not ran.complete:
         values = f". If a computed value caused this, set it with --value: {ran.unknown}"
         why = said + (values if ran.unknown else "")
-        raise RecordError(f"{called}: {_ended(recorded.code)}; {why}{_enough(recorded)}")
+        made = ComputedValueError if ran.unknown else RecordError
+        raise made(f"{called}: {_ended(recorded.code)}; {why}{_enough(recorded)}")
     if recorded.complaints:
         raise RecordError(f"{called}: a process was not recorded: {recorded.complaints[0]}")
     if not recorded.traces:

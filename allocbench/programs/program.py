@@ -26,11 +26,11 @@ from allocbench.null_gpu.device import LATE
 from allocbench.null_gpu.device import read as read_device
 from allocbench.null_gpu.launch import Limits
 from allocbench.programs import recording_cache as kept
-from allocbench.programs.execution import Execution, run
+from allocbench.programs.execution import ComputedValueError, Execution, run
 from allocbench.programs.recording_cache import Entry
 from allocbench.workloads import MARK, Trace, recording
 from allocbench.workloads.importers.pytorch_snapshot import DEFERRED
-from allocbench.workloads.recording import program_name
+from allocbench.workloads.recording import RecordError, program_name
 
 DEFAULT_DEVICE = "null:h200"
 """The default null GPU: the largest of the most common compute capability, 9.0."""
@@ -228,13 +228,23 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
     settings, command = program.settings, program.command
     notes = []
 
-    def run_on(device: str | None) -> Execution:
+    limits = Limits(settings.steps, settings.seconds, settings.values)
+
+    def run_on(device: str | None, share: float = limits.share) -> Execution:
         name = program.name or program_name(command)
-        limits = Limits(settings.steps, settings.seconds, settings.values)
-        return run(command, name, device, limits, settings.quiet, settings.variables)
+        chosen = replace(limits, share=share)
+        return run(command, name, device, chosen, settings.quiet, settings.variables)
 
     started = time.time_ns()
-    ran = run_on(device)
+    try:
+        ran = run_on(device)
+    except ComputedValueError as error:
+        limits = replace(limits, number=1.0)
+        settings.tell(f"{error}. It is run again, and reads 1 instead of 0")
+        try:
+            ran = run_on(device)
+        except RecordError:
+            raise error from None
     out_of_memory = ran.ooms > 0
     if ran.ooms and ran.recovered:
         notes.append(
@@ -254,8 +264,12 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
     notes += _told(ran)
     if ran.recorded.code and ran.complete:
         notes.append(f"the command then ended with exit code {ran.recorded.code}")
-    traces, held = _held(ran, run_on) if settings.ample else (ran.recorded.traces, [])
-    notes += held
+    traces = ran.recorded.traces
+    if settings.ample:
+        traces, held = _held(ran, run_on)
+        notes += held
+        traces, filled = _filled(ran, traces, run_on)
+        notes += filled
     date = datetime.datetime.now().isoformat(" ", "minutes")
     files, changed = kept.read_and_changed(ran.recorded.opened, started)
     if changed:
@@ -295,6 +309,33 @@ def _held(
             " holds them until the program next waits for the GPU"
         )
     return traces, lines
+
+
+def _filled(
+    ran: Execution, traces: Mapping[str, Trace], run_on: Callable[[str, float], Execution]
+) -> tuple[Mapping[str, Trace], list[str]]:
+    """The traces of a run, and notes, where shapes depend on masks of which nothing is known.
+
+    The program is run again, and the masks select all. The coverage of each trace then says how
+    much that needs.
+    """
+    if ran.device is None or not ran.shapes:
+        return traces, []
+    ample = parse(ran.device, first="card")
+    ample.options["memory"] = ran.ample
+    try:
+        full = run_on(str(ample), 1.0).recorded.traces
+    except RecordError as error:
+        return traces, [f"with masks of computed values that select all, it did not run: {error}"]
+    ordered = sorted(ran.shapes, key=lambda site: (-ran.shapes[site], site))
+    lines = " ".join(dict.fromkeys(map(launch.place_of, ordered)))
+    found = dict(traces)
+    for process, trace in traces.items():
+        load = full[process].max_load if process in full else 0
+        if load > trace.max_load:
+            coverage = replace(trace.coverage, masks=lines, masks_load=load)
+            found[process] = replace(trace, coverage=coverage)
+    return found, []
 
 
 def _failed(ran: Execution) -> str:

@@ -331,7 +331,7 @@ class _Case:
             run.workload,
             self.device,
             verdict,
-            told,
+            f"{told} {trace.coverage.range(trace.max_load)}".rstrip(),
             self.need,
             trace.coverage.bound,
             run.capacity,
@@ -361,7 +361,7 @@ def _shown(trace: Trace, capacity: int) -> bool:
     missing = coverage.allocs_missing or coverage.contradiction
     if coverage.begins == "later" or coverage.ends == "failure" or missing:
         return False
-    if coverage.shared_load > (1 - ROOM) * capacity:
+    if max(coverage.shared_load, coverage.masks_load) > (1 - ROOM) * capacity:
         return False
     return coverage.ends == "exit" or trace.steps >= _STEPS
 

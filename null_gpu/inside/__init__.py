@@ -19,6 +19,7 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -33,6 +34,8 @@ from .reads import Reads
 from .workspaces import Workspaces
 
 _AGAIN = 0.05  # seconds
+_GRACE = 10.0
+"""Seconds that a process has to end after its time limit."""
 _BACKWARD, _PATIENCE = b"pt_autograd", 10_000  # names of PyTorch's threads; milliseconds
 _REFUSED = "{} calls NVIDIA's libraries itself, which the null GPU does not have"
 _CALLERS = ("cudf", "cuml", "cupy", "numba.cuda", "pycuda", "rmm", "tensorrt")
@@ -60,7 +63,7 @@ class Process:
         self._core.null_configure(text.encode())
         self._loaded = [ctypes.CDLL(str(folder / name)) for name in about["libraries"]]
         os.environ.setdefault("TRITON_LIBCUDA_PATH", str(folder))
-        self._reads = Reads(self._core, told["values"])
+        self._reads = Reads(self._core, told["values"], told["number"], told["share"])
         self._workspaces = Workspaces(self._core)
 
     def watch(self, torch: ModuleType) -> None:
@@ -91,6 +94,9 @@ class Process:
         if self._told["seconds"]:
             signal.signal(signal.SIGALRM, self._on_alarm)
             signal.setitimer(signal.ITIMER_REAL, self._told["seconds"], _AGAIN)
+            end = threading.Timer(self._told["seconds"] + _GRACE, self._end)
+            end.daemon = True
+            end.start()
 
     def _libraries(self, package: Path) -> Path:
         """The folder of the libraries for this torch, created if it does not exist."""
@@ -147,6 +153,14 @@ class Process:
             frame = frame.f_back
         signal.setitimer(signal.ITIMER_REAL, 0)
         raise SystemExit(0)
+
+    def _end(self) -> None:
+        """End the process: its main thread waits outside of Python, or has caught the exception."""
+        if recording := sys.modules.get("allocbench_recording_hook"):
+            for write in recording.write_at_end:
+                write()
+        self._leave()
+        os._exit(0)
 
     def _leave(self) -> None:
         """Write the counts for `allocbench.null_gpu.launch.summary`."""

@@ -109,7 +109,7 @@ def _bytes(tensor: Any) -> ctypes.c_uint64:
     return ctypes.c_uint64(tensor.numel() * tensor.element_size())
 
 
-IGNORED, ALWAYS, CREATES, OVERWRITES, UNWRITTEN, COPIES = 1, 2, 4, 8, 16, 32
+IGNORED, ALWAYS, CREATES, OVERWRITES, UNWRITTEN, COPIES, COUNTS = 1, 2, 4, 8, 16, 32, 64
 """Flags of `native/operators.cpp`."""
 _OF_SHAPES = """
 _resize_output_ as_strided_ detach_ rename_ record_stream requires_grad_ resize_ resize_as_
@@ -193,6 +193,7 @@ class Follower:
         self._torch, self._dispatcher, self._copies, self._reads = torch, dispatcher, copies, reads
         self._operators = dict[int, Operator]()
         self._special = dict[str, Begin]()
+        self._counting = set[str]()
         self._waiting = dict[int, Finish]()
         self._tokens = itertools.count(1)
         self._usual = (
@@ -200,12 +201,17 @@ class Follower:
             torch._C._dispatch_tls_local_exclude_set(),
         )
 
-    def special(self, names: str, begin: Begin, library: str = "aten") -> None:
+    def special(
+        self, names: str, begin: Begin, library: str = "aten", counting: bool = False
+    ) -> None:
         """Have a function called before these operators of a library instead of computing them.
 
-        Its result is called with the results of the operator.
+        Its result is called with the results of the operator. counting: only where the host knows
+        the arguments, or the first one has whole numbers or truth values.
         """
-        self._special |= {f"{library}::{name}": begin for name in names.split()}
+        of_library = {f"{library}::{name}": begin for name in names.split()}
+        self._special |= of_library
+        self._counting |= of_library.keys() if counting else set()
 
     def follow(self) -> None:
         """Start; raises UnknownLayoutError."""
@@ -224,6 +230,8 @@ class Follower:
 
     def _flags(self, operator: Operator) -> int:
         name = operator.name
+        if operator.full_name in self._counting:
+            return COUNTS | (OVERWRITES if any(operator.out) else 0)
         if operator.full_name in self._special:
             # The native library does not find the memory of a sparse tensor.
             return ALWAYS if operator.has_tensors and name != "_coalesce" else CREATES

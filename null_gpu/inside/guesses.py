@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of operators of PyTorch that the host does not compute from known values.
 
-A mask that the user gave a number of elements has so many. What `topk` selects among few counts as
-the choice of a router, which sends tokens evenly to its experts. Indices of a sparse tensor are
-distinct, and no index of an embedding is padding. Computed values are finite. `matrix_exp` of
-several matrices computes all of them with the same number of terms.
+A mask that the user gave a number of elements has so many; another one has a share of them, and so
+do its sums. What `topk`, `argmax` and others choose differs from row to row and from call to call:
+a router sends tokens evenly to its experts, beams are distinct, and tokens come from the middle of
+a vocabulary, where no end token is. A count that is clamped from below is at its limit. Indices of
+a sparse tensor are distinct, and no index of an embedding is padding. Computed values are finite.
+`matrix_exp` of several matrices computes all of them with the same number of terms.
 
 The host draws other random numbers than a GPU would draw. They have the same distribution, so a
 mask that hides 15 % of the tokens does so on the host. Like those of a GPU, they follow from the
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import itertools
 import sys
 from types import ModuleType
 from typing import Any
@@ -26,6 +29,8 @@ _MOST_EXPERTS = 512
 """A vocabulary is larger."""
 _NO_ROUTER = "transformers.generation."
 """It selects tokens and beams."""
+_STRIDE = 7919
+"""A prime: choices of successive calls are so far apart."""
 
 
 class Guesses:
@@ -47,54 +52,121 @@ class Guesses:
         """Have the follower ask for them."""
         special = self._follower.special
         special("nonzero", self._selected)
-        special("topk", self._routed)
+        special("all any count_nonzero sum", self._counted, counting=True)
+        special("clamp clamp_min", self._clamped, counting=True)
+        special("argmax argmin max min sort topk", self._chosen)
         special("isfinite isinf isnan", self._finite)
         special("_coalesce", self._distinct)
         special("embedding_sparse_backward", self._without_padding)
         special("linalg_matrix_exp", self._in_one_group)
         special("bernoulli_ normal_ random_ uniform_", self._drawn_in_place)
         special("multinomial randperm", self._drawn_anew)
+        self._calls = itertools.count()
 
     def _selected(self, operator: Operator, values: list[Any]) -> Finish | None:
         if finish := self._follower.computed(operator, values):
             return finish
         (mask,) = values
-        if mask.dtype not in (self._torch.bool, self._torch.uint8) or not self._copies.may_have(
-            mask
-        ):
-            return None
-        end = self._reads.note_until()
+        end, end_usual = self._reads.note_until(), self._reads.usually_until(mask.numel())
 
-        def finished(_results: list[Any]) -> None:
-            if given := end():
-                first = self._torch.arange(mask.numel(), device="cpu") < given[-1]
-                self._copies.keep(mask, first.reshape(mask.shape).to(mask.dtype))
+        def finished(results: list[Any]) -> None:
+            end_usual()
+            if (given := end()) and self._is_mask(mask):
+                known = self._with_share(mask, given[-1])
+                self._copies.keep(mask, known)
+                self._copies.keep(results[0], known.nonzero())
 
         return finished
 
-    def _routed(self, operator: Operator, values: list[Any]) -> Finish | None:
+    def _is_mask(self, tensor: Any) -> bool:
+        """Whether a tensor on the GPU is a small one of truth values."""
+        is_mask = tensor.dtype in (self._torch.bool, self._torch.uint8)
+        return is_mask and self._copies.may_have(tensor)
+
+    def _with_share(self, mask: Any, count: int) -> Any:
+        """A mask on the host, like one on the GPU, that selects so many elements, spread evenly."""
+        size = mask.numel()
+        place = self._torch.arange(size + 1, device="cpu") * min(count, size) // max(size, 1)
+        return (place[1:] > place[:-1]).reshape(mask.shape).to(mask.dtype)
+
+    def _counted(self, operator: Operator, values: list[Any]) -> Finish | None:
+        """How many elements an unknown mask has; in doubt, none is a violated condition."""
         if finish := self._follower.computed(operator, values):
             return finish
-        scores, each, dimension = values[:3]
-        last, count = scores.dim() - 1, scores.shape[-1] if scores.dim() else 0
-        caller = outside(sys._getframe())
-        if caller and str(caller.f_globals.get("__name__")).startswith(_NO_ROUTER):
-            return None
-        if last < 1 or dimension not in (-1, last) or not 0 < each < count <= _MOST_EXPERTS:
+        mask, torch = values[0], self._torch
+        condition = operator.name in ("all", "any")
+        if mask.dtype != torch.bool or any(operator.out) or (condition and self._reads.share < 1):
             return None
 
         def finished(results: list[Any]) -> None:
-            indices = results[1]
-            if self._copies.may_have(indices):
-                self._copies.keep(indices, self._chosen(indices.shape, count))
+            (result,) = results
+            if self._is_mask(mask) and not condition:
+                known = self._with_share(mask, int(mask.numel() * self._reads.share))
+                self._copies.keep(mask, known)
+                self._copies.keep(result, operator.call([known, *values[1:]]))
+            elif self._copies.may_have(result):
+                each = mask.numel() // max(result.numel(), 1)
+                count = 1 if condition else int(each * self._reads.share)
+                known = torch.full(result.shape, count, dtype=result.dtype, device="cpu")
+                self._copies.keep(result, known)
 
         return finished
 
-    def _chosen(self, shape: Any, count: int) -> Any:
+    def _clamped(self, operator: Operator, values: list[Any]) -> Finish | None:
+        if finish := self._follower.computed(operator, values):
+            return finish
+        least = values[1] if len(values) > 1 else None
+        if any(operator.out) or not isinstance(least, int) or least <= 0:
+            return None
+
+        def finished(results: list[Any]) -> None:
+            (result,) = results
+            if self._copies.may_have(result):
+                known = self._torch.full(result.shape, least, dtype=result.dtype, device="cpu")
+                self._copies.keep(result, known)
+
+        return finished
+
+    def _chosen(self, operator: Operator, values: list[Any]) -> Finish | None:
+        """Indices that depend on computed values."""
+        if finish := self._follower.computed(operator, values):
+            return finish
+        caller = outside(sys._getframe())
+        if caller and str(caller.f_globals.get("__name__")).startswith(_NO_ROUTER):
+            return None
+        names = [argument.name for argument in operator.function._schema.arguments]
+        given = dict(zip(names, values, strict=True))
+        scores, dimension = values[0], given.get("dim", -1)
+        if operator.name in ("max", "min") and operator.results < 2:
+            return None
+        count = scores.numel() if dimension is None else scores.shape[dimension]
+
+        def finished(results: list[Any]) -> None:
+            indices = results[-1]
+            if not self._copies.may_have(indices) or not count:
+                return
+            each = 1
+            if indices.dim() == scores.dim() and dimension is not None:
+                each = indices.shape[dimension]
+                indices = indices.movedim(dimension, -1)
+            known = self._spread(indices.shape, each, count)
+            self._copies.keep(indices, known)
+
+        return finished
+
+    def _spread(self, shape: Any, each: int, count: int) -> Any:
         """Different numbers below `count` for each row, all of them equally often."""
-        arange, rows, each = self._torch.arange, shape[:-1].numel(), shape[-1]
+        arange, rows = self._torch.arange, shape.numel() // max(each, 1)
         first, others = arange(rows, device="cpu"), arange(each, device="cpu")
-        return ((first[:, None] + others * max(count // each, 1)) % count).reshape(shape)
+        low, room = 0, count
+        if each == 1:
+            first = first + next(self._calls)
+        if count > _MOST_EXPERTS:
+            first = first * _STRIDE
+            if each <= count // 2:
+                low, room = count // 4, count // 2
+        step = max(room // max(each, 1), 1)
+        return (low + (first[:, None] + others * step) % room).reshape(shape)
 
     def _finite(self, operator: Operator, values: list[Any]) -> Finish | None:
         known = self._follower.is_known(values[0]) if values[0].is_cuda else True
@@ -150,8 +222,10 @@ class Guesses:
         return finish
 
     def _drawn_anew(self, operator: Operator, values: list[Any]) -> Finish | None:
-        if any(operator.out) or not self._follower.is_known(values):
+        if any(operator.out):
             return None
+        if not self._follower.is_known(values):
+            return self._chosen(operator, values)
 
         def finish(results: list[Any]) -> None:
             (result,) = results

@@ -32,6 +32,8 @@ _OFTEN = 10_000
 """Reads of one line after which it may be a loop that waits for a value."""
 _whole_lines = dict[str, str]()
 """By call site, whose line may be shortened."""
+OUTSIDE_PYTHON = "outside Python: "
+"""Begins the call site of a thread of PyTorch's."""
 _PRINTS = "torch._tensor_str"
 """It selects the elements that determine a format, which no memory of the program depends on."""
 _FRAMES_OF_MODULES = "<allocbench."
@@ -41,8 +43,9 @@ _FRAMES_OF_MODULES = "<allocbench."
 class Reads:
     """The reads of one process.
 
-    sites, shapes: number of reads, and of those that make a shape empty, by call site: "train.py:88
-    loss.item()". chosen: number of reads that returned a value chosen by the user. unused: the
+    sites, shapes: number of reads, and of those that determine a shape, by call site: "train.py:88
+    loss.item()". share: of the elements of a mask that it selects, if nothing is known of it.
+    chosen: number of reads that returned a value chosen by the user. unused: the
     names of such values that no read had, in the user's order.
     """
 
@@ -50,9 +53,12 @@ class Reads:
         self,
         core: ctypes.CDLL,
         values: Mapping[str, float],
+        number: float,
+        share: float,
     ) -> None:
+        """number: what all other reads return."""
         self.sites, self.shapes, self.chosen = Counter[str](), Counter[str](), 0
-        self._core, self._values = core, values
+        self._core, self._values, self._number, self.share = core, values, number, share
         self.unused = [*values]
         self._last = threading.local()
         self._callback = _ON_READ(self._on_read)  # kept as long as it can be called
@@ -66,6 +72,10 @@ class Reads:
     def assume_until(self, number: int) -> Callable[[], None]:
         """The same for reads for which the user chose no number."""
         return self._until("assumed", number)
+
+    def usually_until(self, elements: int) -> Callable[[], None]:
+        """The same for shapes: this share of so many elements."""
+        return self._until("usual", int(elements * self.share))
 
     def note_until(self) -> Callable[[], list[int]]:
         """A function that returns the numbers which determined a shape on this thread so far."""
@@ -130,7 +140,7 @@ class Reads:
         place = site.partition(" ")[0]
         if not site:  # a thread of PyTorch's, such as that of the backward pass
             place = (operators or ["*"])[0]
-            site = f"outside Python: {place}"
+            site = OUTSIDE_PYTHON + place
             value = self._value(site)
         self.sites[site] += 1
         if self.sites[site] == _OFTEN:
@@ -140,7 +150,7 @@ class Reads:
         if shaped is not None and not prints:
             return self._elements(site, place, shaped)
         if value is None:
-            return 0
+            return self._number
         self.chosen += 1
         return float(value)
 
@@ -153,11 +163,12 @@ class Reads:
         if value is not None:
             self.chosen += 1
             return self._given(max(0, int(value)))
+        usual: int = getattr(self._last, "usual", None) or 0
         if site not in self.shapes:
-            text = f"the shape of {operator} depends on a computed value, which reads as 0"
+            text = f"the shape of {operator} depends on a computed value, which reads as {usual:,}"
             _warn(site, f"{text}; --value {place}=NUMBER sets it")
         self.shapes[site] += 1
-        return 0
+        return self._given(usual)
 
     def _given(self, number: int) -> int:
         if (given := getattr(self._last, "given", None)) is not None:

@@ -28,6 +28,7 @@ enum Flags : unsigned {
   kOverwrites = 8,  // former values of the arguments that it changes do not matter
   kUnwritten = 16,  // its result has no values yet: those of a program count as zeros
   kCopies = 32,     // from its second argument to its first
+  kCounts = 64,     // the hook is asked if its first argument has whole numbers or truth values
 };
 
 struct Operator {
@@ -224,6 +225,11 @@ void* dense(void const* const* tensor, int type, Size* element) {
   return address;
 }
 
+bool is_real(int type) {
+  constexpr int kFirstReal = 5, kBool = 11;
+  return type >= kFirstReal && type != kBool;
+}
+
 // Notes a copy from the host to the same elements of the same type on the GPU. False: it is
 // another.
 bool is_plain_copy(Value const* inputs, Call& call) {
@@ -237,9 +243,7 @@ bool is_plain_copy(Value const* inputs, Call& call) {
   int type = -1, other = -1;
   layout.type(&to, &type);
   layout.type(&from, &other);
-  constexpr int kFirstReal = 5, kBool = 11;
-  bool const real = type >= kFirstReal && type != kBool;
-  if (type != other || there.elements > (real ? kMostReal : kMostElements)) return false;
+  if (type != other || there.elements > (is_real(type) ? kMostReal : kMostElements)) return false;
   Size element = 0;
   call.copy_to = reinterpret_cast<Address>(dense(&to, type, &element));
   call.copy_from = dense(&from, type, &element);
@@ -280,9 +284,13 @@ void on_begin(void const* record) {
   }
   bool const copies = (op->flags & kCopies) != 0 && is_plain_copy(inputs, call);
   if (!copies) call.copy_bytes = 0;
-  bool const asks =
-      !copies && (op->flags & kUnwritten) == 0 &&
-      ((any && ((all && small) || (op->flags & kAlways) != 0)) || (op->flags & kCreates) != 0);
+  bool always = (op->flags & kAlways) != 0;
+  if (int type = -1; any && (op->flags & kCounts) != 0 && call.first != nullptr) {
+    layout.type(&call.first, &type);
+    always |= !is_real(type);
+  }
+  bool const asks = !copies && (op->flags & kUnwritten) == 0 &&
+                    ((any && ((all && small) || always)) || (op->flags & kCreates) != 0);
   if (asks && !call.captured) {
     Unobserved const unobserved;
     call.token = layout.begin(op, inputs);  // calls no operator that is observed

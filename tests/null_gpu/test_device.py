@@ -118,9 +118,10 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
     assert (found.kernels, found.unknown) == (10, {"solver_workspace": 1})
     assert found.shared
     assert notes(found) == [
-        "26 reads of computed values, 1 of them set by --value, the others 0; "
-        "24 at train.py:88 loss.item(), 2 at train.py:3 x.nonzero()",
-        "2 of them determine a shape, which is then empty; 2 at train.py:3 x.nonzero()",
+        "24 reads of computed values, 1 of them set by --value, the others 0; "
+        "24 at train.py:88 loss.item()",
+        "2 shapes depend on masks of computed values, of which 50% of the elements count as"
+        " selected; 2 at train.py:3 x.nonzero()",
         "--value lss has no effect: no line that it names read a computed value",
         "1 call of NVIDIA's libraries got a workspace of 0 bytes, mostly because its size is not"
         " known (allocbench list workspaces): solver_workspace 1",

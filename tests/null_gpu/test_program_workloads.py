@@ -214,6 +214,7 @@ READS = """
 import sys, torch
 mean = torch.empty(8, device="cuda").geometric_(0.5).mean().item()
 exec(*sys.argv[1:] or [""])
+assert mean < 0.5 or mean > 2
 print("scaled", 1 / mean)
 """
 
@@ -231,6 +232,27 @@ def test_a_program_that_needs_a_value_says_so_and_gets_one() -> None:
     given = asked(*FIT, "--value", "mean=4", "--", python(), "reads.py").stderr
     assert "scaled 0.25" in given
     assert "1 read of a computed value, set by --value" in given
+    again = asked(*FIT, "--", python(), "reads.py", "mean /= 4").stderr
+    assert "scaled 4.0" in again
+    assert "1 read of a computed value, which was 1" in again
+
+
+MASKED = """
+import torch
+g, h = torch.nn.Linear(64, 1, device="cuda"), torch.randn(1 << 20, 64, device="cuda")
+kept = h[g(h)[:, 0] > 0]
+"""
+
+
+def test_a_mask_of_computed_values_gives_a_range() -> None:
+    Path("masked.py").write_text(MASKED)
+    told = asked("check", "--device", "null:l4", "--", python(), "masked.py").stdout
+    told = " ".join(told.split())
+    assert "if the masks of computed values at masked.py:4 select half of their elements" in told
+    assert "--value masked.py:4=NUMBER sets it." in told
+    given = ("--value", "masked.py:4=1000")
+    told = asked("check", "--device", "null:l4", *given, "--", python(), "masked.py").stdout
+    assert "masks" not in told
 
 
 def test_a_program_that_fails_later_can_be_asked_about_its_first_steps() -> None:

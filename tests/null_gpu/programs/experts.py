@@ -41,7 +41,4 @@ seen["known"] = scores.topk(2).indices.tolist()
 selected = torch.mm(scores.T, scores).expand(4, 3, 3)
 seen["different"] = [len(set(row)) for row in selected.topk(2)[1].flatten(0, 1).tolist()]
 seen["reads"] = dict(READS.sites)
-_words = torch.randn(2, 4000, device="cuda", requires_grad=True).topk(2, dim=1).indices.tolist()
-_rows = torch.randn(4, 9, device="cuda", requires_grad=True).topk(2, 0).indices.tolist()
-seen["not known"] = sum(READS.sites.values())
 print(json.dumps(seen))

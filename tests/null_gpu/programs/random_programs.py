@@ -17,7 +17,14 @@ import torch
 
 warnings.simplefilter("ignore")
 FIRST, COUNT, STEPS = map(int, sys.argv[1:])
-READS = sys.modules["allocbench_inside"]._process._reads.sites
+inside = sys.modules["allocbench_inside"]
+READS = inside._process._reads.sites
+# What is not known must not become a possible value.
+follower = inside._process._follower
+for name, begin in follower._special.items():
+    if begin.__name__ in ("_chosen", "_clamped", "_counted"):
+        follower._special[name] = follower.computed
+inside.Guesses._chosen = lambda *_arguments: None
 WHOLE = (torch.bool, torch.uint8, torch.int8, torch.int32, torch.int64)
 REAL = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 

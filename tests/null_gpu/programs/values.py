@@ -25,6 +25,10 @@ seen["saved"] = state["weight"].cpu().tolist()
 print(json.dumps(seen))
 if "fail" in sys.argv:
     sys.exit(7)
-if "wait" in sys.argv:
-    while torch.empty(1, device="cuda").geometric_(0.5).item() == 0:
-        pass
+while "wait" in sys.argv:
+    try:
+        while torch.empty(1, device="cuda").geometric_(0.5).item() == 0:
+            pass
+    except SystemExit:
+        if "caught" not in sys.argv:
+            raise
