@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -31,7 +32,13 @@ struct PoolTraits {
 class PrivatePools {
  public:
   // `traits` of the pools 1, 2, ...; the others have the defaults.
-  void describe(std::vector<PoolTraits> const& traits) { traits_ = traits; }
+  void describe(std::vector<PoolTraits> const& traits) {
+    traits_ = traits;
+    lenders_.clear();
+    for (PoolId pool = 1; pool <= traits.size(); ++pool)
+      if (traits[pool - 1].use_on_oom) lenders_.push_back(pool);
+    std::ranges::stable_sort(lenders_, {}, [&](PoolId pool) { return traits[pool - 1].rank; });
+  }
   PoolTraits traits(PoolId pool) const {
     return pool == 0 || pool > traits_.size() ? PoolTraits{} : traits_[pool - 1];
   }
@@ -86,7 +93,8 @@ class PrivatePools {
     auto const found = uses_.find(pool);
     return found != uses_.end() && !found->second.released;
   }
-  std::size_t count() const { return traits_.size(); }
+  // The pools with `use_on_oom`, in the order of their ranks.
+  std::vector<PoolId> const& lenders() const { return lenders_; }
 
  private:
   struct Use {
@@ -105,6 +113,7 @@ class PrivatePools {
   }
 
   std::vector<PoolTraits> traits_;
+  std::vector<PoolId> lenders_;
   std::map<PoolId, Use> uses_;
   std::size_t entered_ = 0;
   std::size_t captures_ = 0;

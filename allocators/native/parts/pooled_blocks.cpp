@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "core/errors.hpp"
@@ -12,6 +13,36 @@
 namespace allocbench {
 
 void PooledBlocks::add_facts() { facts_.emplace_back(); }
+
+void PooledBlocks::touch(Stream stream) {
+  StreamPools& pools = pools_.find(stream)->second;
+  pools.small.touched = pools.large.touched = true;
+  touched_.push_back(&pools);
+}
+
+void PooledBlocks::look_at(StreamPools& pools) const {
+  filled_.erase({pools.largest, &pools});
+  pools.largest = std::max(pools.small.free.largest(), pools.large.free.largest());
+  if (pools.largest > 0) filled_.emplace(pools.largest, &pools);
+}
+
+void PooledBlocks::look_at_touched() const {
+  for (StreamPools* const pools : touched_) {
+    pools->small.touched = pools->large.touched = false;
+    look_at(*pools);
+  }
+  touched_.clear();
+}
+
+std::vector<PooledBlocks::StreamPools*> PooledBlocks::filled() {
+  look_at_touched();
+  std::vector<StreamPools*> found;
+  for (auto const& [largest, pools] : filled_) found.push_back(pools);
+  for (StreamPools* const pools : found) look_at(*pools);
+  std::erase_if(found, [](StreamPools const* pools) { return pools->largest == 0; });
+  std::ranges::sort(found, {}, [](StreamPools const* pools) { return pools->small.stream; });
+  return found;
+}
 
 void PooledBlocks::insert_unmapped(Index block) {
   nodes_[block].bin = kNone;
@@ -111,9 +142,13 @@ void PooledBlocks::free_waiting_of(PoolId pool) {
 }
 
 Size PooledBlocks::largest_free() const {
-  Size largest = 0;
-  for (auto const& [stream, pools] : pools_)
-    largest = std::max({largest, pools.small.free.largest(), pools.large.free.largest()});
+  look_at_touched();
+  for (bool changed = true; changed && !filled_.empty();) {
+    auto const top = *filled_.rbegin();
+    look_at(*top.second);
+    changed = filled_.empty() || *filled_.rbegin() != top;
+  }
+  Size largest = filled_.empty() ? 0 : filled_.rbegin()->first;
   for (auto const* waiting : {&waiting_, &deferred_})
     for (Index const block : *waiting) largest = std::max(largest, size(block));
   return largest;

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "core/types.hpp"
@@ -26,11 +28,13 @@ class PooledBlocks {
     std::map<Address, Index> unmapped;
     Stream stream;
     bool small;
+    bool touched = false;  // in `touched_`
   };
   struct StreamPools {  // of one stream
     StreamPools(Nodes& nodes, Stream of) : small(nodes, of, true), large(nodes, of, false) {}
     BlockPool small;
     BlockPool large;
+    Size largest = 0;  // free block, when the pools were last looked at
   };
   struct Reservation {
     Address address;
@@ -67,6 +71,8 @@ class PooledBlocks {
     return *last_;
   }
   std::map<Stream, StreamPools>& pools() { return pools_; }
+  // Those with free blocks, in order of stream. There may be thousands of pools without one.
+  std::vector<StreamPools*> filled();
   Node const& operator[](Index block) const { return nodes_[block]; }
   Size size(Index block) const { return nodes_[block].block.size; }
   Facts const& facts(Index block) const { return facts_[block]; }
@@ -134,6 +140,9 @@ class PooledBlocks {
   void insert_unmapped(Index block);
   void remove_unmapped(Index block);
   void add_facts();
+  void touch(Stream stream);
+  void look_at(StreamPools& pools) const;
+  void look_at_touched() const;
   void free_done();
   void free_all_deferred();
   std::vector<Index> mapped() const;  // in order of address
@@ -145,6 +154,10 @@ class PooledBlocks {
   AddressMap allocated_;
   std::map<Stream, StreamPools> pools_;  // none is ever removed
   StreamPools* last_ = nullptr;          // the last result of `of`
+  // The pools that got free blocks since they were last looked at, and those that had some then, by
+  // the largest. Blocks may have left them since.
+  mutable std::vector<StreamPools*> touched_;
+  mutable std::set<std::pair<Size, StreamPools*>> filled_;
   std::map<Address, Reservation> reservations_;
   std::vector<Index> waiting_;  // in the order of their frees
   std::vector<Index> deferred_;
@@ -184,10 +197,13 @@ inline Index PooledBlocks::split_front(Index block, Size size) {
 inline void PooledBlocks::insert(Index block) {
   Facts& facts = facts_[block];
   facts.free_since = now_;
-  if (facts.mapped) [[likely]]
+  if (facts.mapped) [[likely]] {
     facts.pool->free.insert(block);
-  else
+    if (!facts.pool->touched) [[unlikely]]
+      touch(facts.pool->stream);
+  } else {
     insert_unmapped(block);
+  }
 }
 
 inline void PooledBlocks::remove(Index block) {

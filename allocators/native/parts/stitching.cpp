@@ -132,11 +132,12 @@ std::vector<Stitching::Idle> Stitching::idle(Size most, Range except, Stream str
       most -= end - begin;
     }
   };
+  auto const filled = blocks_.filled();
   for (bool const own_stream : {true, false})
-    for (auto& [owner, pools] : blocks_.pools()) {
-      if ((owner == stream) != own_stream) continue;
-      add(pools.large);
-      add(pools.small);
+    for (auto const* const pools : filled) {
+      if ((pools->small.stream == stream) != own_stream) continue;
+      add(pools->large);
+      add(pools->small);
     }
   return pages;
 }

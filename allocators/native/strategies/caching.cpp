@@ -40,14 +40,17 @@ void Caching::do_trim() {
   blocks_.streams_done();
   blocks_.free_deferred();
   blocks_.free_waiting();
+  auto const filled = blocks_.filled();
   for (bool const small : {false, true}) {
     std::vector<BlockPool*> ordinary;
-    for (auto& [stream, pools] : blocks_.pools())
-      if (pool_of(stream) == 0) ordinary.push_back(small ? &pools.small : &pools.large);
+    for (auto* const pools : filled)
+      if (pool_of(pools->small.stream) == 0)
+        ordinary.push_back(small ? &pools->small : &pools->large);
     release_free(ordinary);
   }
-  for (auto& [stream, pools] : blocks_.pools())
-    if (pools_->released(pool_of(stream))) release_free({&pools.small, &pools.large});
+  for (auto* const pools : filled)
+    if (pools_->released(pool_of(pools->small.stream)))
+      release_free({&pools->small, &pools->large});
 }
 
 // Takes the best fit out of the pool, unless it is an oversize block and the request is below that
@@ -176,9 +179,9 @@ void Caching::collect() {
   std::vector<Index> idle;
   double ages = 0;
   auto const age = [&](Index block) { return static_cast<double>(blocks_.age(block)); };
-  for (auto const& [stream, pools] : blocks_.pools()) {
-    if (pool_of(stream) != 0) continue;
-    FreeIndex const& free = pools.large.free;
+  for (auto const* const pools : blocks_.filled()) {
+    if (pool_of(pools->small.stream) != 0) continue;
+    FreeIndex const& free = pools->large.free;
     for (Index block = free.first(); block != kNone; block = free.next(block))
       if (blocks_.whole(block) && !expandable(block)) {
         idle.push_back(block);
@@ -239,9 +242,9 @@ bool Caching::adopt_segment(HeldSegment const& held) {
   auto const& [address, size, blocks] = held.segment;
   if (!device().adopt(address, size, this)) return false;
   count_reserved(size);
-  auto& [small, large] = blocks_.of(held.stream);
-  Index const block =
-      blocks_.create(address, size, {.pool = held.small ? &small : &large}, next_rank());
+  PooledBlocks::StreamPools& pools = blocks_.of(held.stream);
+  Index const block = blocks_.create(
+      address, size, {.pool = held.small ? &pools.small : &pools.large}, next_rank());
   blocks_.insert(block);
   blocks_.carve(block, blocks);
   return true;
@@ -257,9 +260,9 @@ bool Caching::adopt_reservation(std::vector<HeldSegment> const& ranges) {
   for (HeldSegment const& range : ranges) mapped.push_back(range.segment);
   if (!device().adopt_pages(first.reservation, size, page, mapped, this)) return false;
   for (Segment const& range : mapped) count_reserved(range.size);
-  auto& [small, large] = blocks_.of(first.stream);
-  Index unmapped =
-      blocks_.open({first.reservation, size, page}, first.small ? small : large, next_rank());
+  PooledBlocks::StreamPools& pools = blocks_.of(first.stream);
+  Index unmapped = blocks_.open({first.reservation, size, page},
+                                first.small ? pools.small : pools.large, next_rank());
   for (Segment const& range : mapped) {
     Index const block = blocks_.remap(unmapped, {range.address, range.address + range.size});
     unmapped = blocks_[block].next;
@@ -338,8 +341,10 @@ void Caching::trim_pool(PoolId pool) {
     if (!pools_->released(pool)) return;
     blocks_.free_deferred();
     blocks_.free_waiting_of(pool);
-    for (auto& [stream, pools] : blocks_.pools())
-      if (pool_of(stream) == pool) release_free({&pools.small, &pools.large});
+    auto& all = blocks_.pools();
+    for (auto one = all.lower_bound(in_pool(0, pool));
+         one != all.end() && pool_of(one->first) == pool; ++one)
+      release_free({&one->second.small, &one->second.large});
   });
 }
 
@@ -347,11 +352,8 @@ void Caching::trim_pool(PoolId pool) {
 Index Caching::lend(Stream stream, Size wanted) {
   if (pool_of(stream) != 0 || (settings_.expandable && !settings_.rules.lends_expandable))
     return kNone;
-  std::multimap<std::uint64_t, PoolId> lenders;
-  for (PoolId pool = 1; pool <= pools_->count(); ++pool)
-    if (auto const traits = pools_->traits(pool); traits.use_on_oom && pools_->in_use(pool))
-      lenders.emplace(traits.rank, pool);
-  for (auto const& [rank, pool] : lenders) {
+  for (PoolId const pool : pools_->lenders()) {
+    if (!pools_->in_use(pool)) continue;
     PooledBlocks::StreamPools& pools = blocks_.of(in_pool(stream, pool));
     Index const block = find(wanted <= PytorchSettings::kSmall ? pools.small : pools.large, wanted);
     if (block != kNone) return block;

@@ -16,7 +16,8 @@
 #include <bit>
 #include <deque>
 #include <map>
-#include <optional>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "parts/address_map.hpp"
@@ -87,7 +88,8 @@ class Binning final : public Wrapper {
     bool started = false;
     AddressMap block_at;  // address -> node
     std::map<Address, Chunk> chunks;
-    mutable std::optional<Size> largest_free;  // none: not looked up since the last change
+    Size largest_free = 0;  // when it was last looked up
+    bool changed = false;   // since then, so it is in `changed_`
   };
 
   Block do_allocate(Size requested, Stream stream) override {
@@ -163,11 +165,12 @@ class Binning final : public Wrapper {
 
   Size do_largest_free() const override {
     Size largest = Wrapper::do_largest_free();
-    for (auto const& [pool, bins] : bins_) {
-      if (!bins.largest_free) bins.largest_free = largest_free(bins);
-      largest = std::max(largest, *bins.largest_free);
+    for (Bins* const bins : std::exchange(changed_, {})) {
+      if (auto const old = free_.find(bins->largest_free); old != free_.end()) free_.erase(old);
+      free_.insert(bins->largest_free = largest_free(*bins));
+      bins->changed = false;
     }
-    return largest;
+    return std::max(largest, free_.empty() ? 0 : *free_.rbegin());
   }
 
   void do_check() const override {
@@ -181,8 +184,12 @@ class Binning final : public Wrapper {
   Bins& bins_of(Stream stream) {
     PoolId const pool = pool_of(stream);
     Bins& bins = bins_.try_emplace(pool, pool, smallest_, largest_).first->second;
-    bins.largest_free.reset();
+    change(bins);
     return bins;
+  }
+
+  void change(Bins& bins) {
+    if (!std::exchange(bins.changed, true)) changed_.push_back(&bins);
   }
 
   static Size largest_free(Bins const& bins) {
@@ -211,7 +218,7 @@ class Binning final : public Wrapper {
 
   // Gives the chunks without an allocated block back to the inner allocator.
   void give_back(Bins& bins) {
-    bins.largest_free.reset();
+    change(bins);
     for (auto chunk = bins.chunks.begin(); chunk != bins.chunks.end();) {
       auto const address = chunk->first;
       auto const& blocks = chunk->second.blocks;
@@ -257,6 +264,8 @@ class Binning final : public Wrapper {
   Size largest_;
   Nodes nodes_;  // the blocks of all bins
   std::map<PoolId, Bins> bins_;
+  mutable std::vector<Bins*> changed_;
+  mutable std::multiset<Size> free_;  // free block of each that has been looked at
 };
 
 }  // namespace allocbench

@@ -59,17 +59,6 @@ TEMPORARY: list[Op] = [([0, 1], [2], []), ([2, 0], [4], [5]), ([4], [3], [])]
 WITH_OPTIONAL: list[Op] = [([0, 1], [2], []), ([2, 0], [4], [5]), ([4, OPTIONAL], [3], [])]
 
 
-def test_simple_graph() -> None:
-    plan = Planned([0, 1], TWO_OUTPUTS, [3]).run()
-    # +0 +1 +2 -1 +4 +5 -2 -0 +3 -4 -5
-    assert plan.offset(0) == 0
-    assert plan.offset(1) == plan.after(0)
-    assert plan.offset(2) == plan.after(1)
-    assert plan.offset(4) == plan.after(2)
-    assert plan.offset(5) == plan.after(4)
-    assert plan.offset(3) == 0
-
-
 def test_simple_graph_with_inputs_preserved() -> None:
     plan = Planned([0, 1], TWO_OUTPUTS, [3], preserve_inputs=True).run()
     # +0 +1 +2 +4 +5 -2 +3 -4 -5
@@ -145,31 +134,6 @@ LARGER: list[Op] = [
     ([7, 3], [8], [9]),
     ([4, 5, 8], [10], []),
 ]
-
-
-def test_a_larger_graph_is_placed_operator_by_operator() -> None:
-    plan = Planned([0, 1], LARGER, [10])
-
-    def placed() -> dict[int, int]:
-        offsets = {tensor: plan.offset(tensor) for tensor in range(11)}
-        return {tensor: offset for tensor, offset in offsets.items() if offset is not None}
-
-    after = plan.after
-    plan.planner.execute(0, 0)  # +0 +1 +2 +3
-    known = {0: 0, 1: after(0), 2: after(1), 3: after(2)}
-    assert placed() == known
-    plan.planner.execute(1, 1)  # +6 +4 +5 -2 -0 -6
-    known |= {6: after(3), 4: after(6), 5: after(4)}
-    assert placed() == known
-    plan.planner.execute(2, 2)  # +7 -1: it fits where the temporary was
-    known |= {7: after(3)}
-    assert placed() == known
-    plan.planner.execute(3, 3)  # +9 +8 -7 -3 -9
-    known |= {9: after(5), 8: after(9)}
-    assert placed() == known
-    plan.planner.execute(4, 4)  # +10 -4 -5 -8
-    assert placed() == known | {10: 0}
-    assert all(plan.planner.address(tensor) for tensor in range(11))
 
 
 def test_one_call_or_several_give_the_same_offsets() -> None:

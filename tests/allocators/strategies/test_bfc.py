@@ -30,21 +30,6 @@ def with_free_chunks(allocator: allocators.Allocator, sizes: list[int]) -> list[
     return chunks
 
 
-@pytest.mark.parametrize(("size", "rounded"), [(1, 256), (256, 256), (257, 512), (5000, 5120)])
-def test_sizes_are_rounded_up_to_256(make: Make, size: int, rounded: int) -> None:
-    allocator = make("bfc")
-    assert granted(allocator, allocator.allocate(size)) == rounded
-
-
-def test_the_best_fit_is_taken_and_the_lowest_among_equals(make: Make) -> None:
-    allocator = make("bfc")
-    large, small, other, tiny = with_free_chunks(allocator, [1024, 512, 512, 256])
-    assert allocator.allocate(300) == small
-    assert allocator.allocate(512) == other
-    assert allocator.allocate(257) == large
-    assert allocator.allocate(1) == tiny
-
-
 @pytest.mark.parametrize("wanted", [[8192], range(8192, 8448), range(256, 16384)])
 def test_many_free_chunks_of_similar_sizes_are_searched_in_order(
     make: Make, wanted: Sequence[int]
@@ -86,33 +71,6 @@ def coalesced(chunks: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def test_best_fit_searches_all_regions(make: Make) -> None:
-    allocator = make("bfc")
-    first = [allocator.allocate(MIB), allocator.allocate(MIB)]
-    second = [allocator.allocate(3 * MIB // 2), allocator.allocate(5 * MIB // 2)]
-    assert segments(allocator) == [2 * MIB, 4 * MIB]
-    allocator.deallocate(second[0])
-    allocator.deallocate(first[1])
-    assert allocator.allocate(MIB) == first[1]
-    assert allocator.allocate(MIB) == second[0]
-
-
-def test_a_chunk_is_split_when_it_is_twice_as_large_as_needed(make: Make) -> None:
-    allocator = make("bfc")
-    (chunk,) = with_free_chunks(allocator, [1024])
-    assert allocator.allocate(512) == chunk
-    assert blocks(allocator)[0][:3] == [512, -512, 256]
-
-
-def test_a_chunk_less_than_twice_as_large_is_not_split(make: Make) -> None:
-    allocator = make("bfc")
-    (chunk,) = with_free_chunks(allocator, [1024])
-    before = allocator.stats().allocated
-    assert allocator.allocate(513) == chunk
-    assert granted(allocator, chunk) == 1024
-    assert allocator.stats().allocated == before + 1024
-
-
 @pytest.mark.parametrize(("request_mib", "granted_mib"), [(172, 172), (173, 300)])
 def test_a_rest_of_128_mib_is_split_off(make: Make, request_mib: int, granted_mib: int) -> None:
     allocator = make("bfc:allow_growth=false,memory_limit=300MiB")
@@ -135,34 +93,6 @@ def test_a_fraction_below_one_byte_always_splits(make: Make) -> None:
     assert allocator.allocate(768) == chunk
     assert allocator.allocate(512) == other
     assert blocks(allocator)[0][:4] == [768, -256, 256, 512]
-
-
-@pytest.mark.parametrize(
-    "order", [(0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)]
-)
-def test_a_freed_chunk_coalesces_at_once(make: Make, order: tuple[int, ...]) -> None:
-    allocator = make("bfc")
-    chunks = [allocator.allocate(size) for size in (512, 1024, 2048)]
-    allocator.allocate(256)
-    for position in order:
-        allocator.deallocate(chunks[position])
-        (row,) = blocks(allocator)
-        assert not any(a < 0 and b < 0 for a, b in pairwise(row))
-    assert blocks(allocator)[0][:2] == [-3584, 256]
-
-
-def test_regions_double_from_2_mib(make: Make) -> None:
-    allocator = make("bfc")
-    for _ in range(62):
-        allocator.allocate(MIB)
-    assert segments(allocator) == [2 * MIB, 4 * MIB, 8 * MIB, 16 * MIB, 32 * MIB]
-
-
-def test_a_region_doubled_for_its_request_repeats_its_size(make: Make) -> None:
-    allocator = make("bfc")
-    for _ in range(4):
-        allocator.allocate(5 * MIB)
-    assert segments(allocator) == [8 * MIB, 8 * MIB, 16 * MIB]
 
 
 def test_the_last_region_takes_the_rest_of_the_limit(make: Make) -> None:
@@ -236,16 +166,6 @@ def test_garbage_collection_returns_all_idle_regions(make: Make) -> None:
     assert allocator.device.stats().free_calls == 2
 
 
-def test_garbage_collection_keeps_regions_in_use(make: Make) -> None:
-    allocator = make("bfc:memory_limit=16MiB,garbage_collection=true")
-    kept = allocator.allocate(2 * MIB)
-    for address in [allocator.allocate(4 * MIB), allocator.allocate(8 * MIB)]:
-        allocator.deallocate(address)
-    allocator.allocate(14 * MIB)
-    assert segments(allocator) == [2 * MIB, 14 * MIB]
-    assert place(allocator, kept) == (0, 0)
-
-
 def test_garbage_collection_that_would_not_suffice_returns_nothing(make: Make) -> None:
     allocator = make("bfc:memory_limit=8MiB,garbage_collection=true")
     allocator.allocate(2 * MIB)
@@ -270,13 +190,6 @@ def test_without_garbage_collection_no_region_is_returned(make: Make) -> None:
     with pytest.raises(allocators.OutOfMemory):
         allocator.allocate(8 * MIB)
     assert segments(allocator) == [2 * MIB, 4 * MIB]
-
-
-def test_regions_that_touch_stay_apart(make: Make) -> None:
-    allocator = make("bfc", alignment=4096)
-    for address in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
-        allocator.deallocate(address)
-    assert blocks(allocator) == [[-2 * MIB], [-4 * MIB]]
 
 
 def test_coalesced_regions_become_one(make: Make) -> None:

@@ -26,17 +26,6 @@ def fails(allocator: allocators.Allocator, size: int) -> bool:
     return False
 
 
-def with_free_blocks(allocator: allocators.Allocator, sizes: list[int]) -> list[int]:
-    """Free blocks of these sizes, each followed by one in use."""
-    found = []
-    for size in sizes:
-        found.append(allocator.allocate(size))
-        allocator.allocate(512 if size <= MIB else MIB + 512)
-    for block in found:
-        allocator.deallocate(block)
-    return found
-
-
 @pytest.mark.parametrize(
     ("size", "rounded", "segment"),
     [
@@ -58,15 +47,6 @@ def test_a_size_says_how_much_is_granted_and_from_which_segment(
     assert segments(allocator) == [segment]
 
 
-def test_the_best_fit_is_taken_and_of_equals_the_one_of_the_first_segment(make: Make) -> None:
-    allocator = make("caching")
-    large, small, other, tiny = with_free_blocks(allocator, [2048, 1024, 1024, 512])
-    assert allocator.allocate(600) == small
-    assert allocator.allocate(1024) == other
-    assert allocator.allocate(513) == large
-    assert allocator.allocate(1) == tiny
-
-
 def test_in_2_12_the_block_made_first_is_taken_among_equals(make: Make) -> None:
     for version, first in (("2.13", 0), ("2.12", 3)):
         allocator = make(f"caching:version={version}")
@@ -77,31 +57,6 @@ def test_in_2_12_the_block_made_first_is_taken_among_equals(make: Make) -> None:
         allocator.deallocate(held[0])
         allocator.deallocate(held[3])
         assert allocator.allocate(MIB) == held[first]
-
-
-def test_the_front_of_a_small_block_is_split_off_when_512_bytes_are_left(make: Make) -> None:
-    allocator = make("caching")
-    (block,) = with_free_blocks(allocator, [1536])
-    assert allocator.allocate(1024) == block
-    assert blocks(allocator)[0][:3] == [1024, -512, 512]
-
-
-def test_the_front_of_a_large_block_is_split_off_when_more_than_1_mib_is_left(make: Make) -> None:
-    allocator = make("caching")
-    whole, cut = with_free_blocks(allocator, [3 * MIB, 4 * MIB])
-    assert allocator.allocate(2 * MIB) == whole
-    assert granted(allocator, whole) == 3 * MIB
-    assert allocator.allocate(2 * MIB) == cut
-    assert granted(allocator, cut) == 2 * MIB
-
-
-def test_streams_do_not_share_blocks(make: Make) -> None:
-    allocator = make("caching")
-    one = allocator.allocate(1000, stream=1)
-    allocator.deallocate(one, stream=1)
-    assert allocator.allocate(1000, stream=2) != one
-    assert allocator.allocate(1000, stream=1) == one
-    assert segments(allocator) == [2 * MIB, 2 * MIB]
 
 
 def test_a_block_freed_on_another_stream_waits_for_the_next_step(make: Make) -> None:
@@ -127,29 +82,6 @@ def test_a_full_device_waits_for_all_streams(make: Make) -> None:
     allocator.deallocate(allocator.allocate(15 * MIB, stream=1), stream=2)
     assert allocator.allocate(15 * MIB, stream=1)
     assert allocator.stats().retries == 1
-
-
-def test_free_segments_stay_until_the_device_is_full(make: Make) -> None:
-    allocator = make("caching", 50 * MIB)
-    for size in (1000, 12 * MIB, 14 * MIB):
-        allocator.deallocate(allocator.allocate(size))
-    assert segments(allocator) == [2 * MIB, 12 * MIB, 14 * MIB]
-    assert allocator.allocate(30 * MIB)
-    assert segments(allocator) == [30 * MIB]
-    calls = allocator.device.stats()
-    assert (calls.malloc_calls, calls.refused_calls, calls.free_calls) == (5, 1, 3)
-    assert (allocator.stats().retries, allocator.stats().failures) == (1, 0)
-
-
-def test_a_request_that_fails_costs_two_refused_calls_and_the_whole_cache(make: Make) -> None:
-    allocator = make("caching", 50 * MIB)
-    allocator.deallocate(allocator.allocate(12 * MIB))
-    held = allocator.allocate(1000)
-    assert fails(allocator, 60 * MIB)
-    assert segments(allocator) == [2 * MIB]
-    calls = allocator.device.stats()
-    assert (calls.malloc_calls, calls.refused_calls, calls.free_calls) == (4, 2, 1)
-    allocator.deallocate(held)
 
 
 def test_a_trim_gives_whole_free_segments_back(make: Make) -> None:
