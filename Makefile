@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native null_gpu/native workloads/native -name '*.?pp')
 
-.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted mutants test-null test-torch test-packages truth league lint bench bench-compare traces check-traces stub wheel test-wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted mutants test-null test-torch test-packages truth league originals archive lint bench bench-compare traces check-traces stub wheel test-wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## ask whether a recorded training run fits 8 GiB, compare every allocator; writes report.html
 	$(BIN)/allocbench check gpt2-train --device sim:8GiB || test $$? -eq 1  # it does not fit as it is
@@ -172,6 +172,12 @@ verdicts: $(VENV)/.test  ## re-create the table of docs/verdicts.md
 
 league: $(VENV)/.test  ## rank allocators and planners on the frozen set; writes the table and picture of docs/league.md
 	$(BIN)/python -m docs.generate.league
+
+originals: $(VENV)/.test  ## play the league with the originals of the replicas; NAMES="RMM ggml" for some, SOURCES=folder
+	PYTHONPATH=. SOURCES="$(or $(SOURCES),build/originals/sources)" $(BIN)/python -m benchmarks.workshop.originals $(NAMES)
+
+archive: $(VENV)/.test  ## the data of the league as one file with a manifest, into dist/, and its SHA-256
+	PYTHONPATH=. $(BIN)/python -m benchmarks.workshop.archive dist
 
 claims: $(VENV)/.test  ## re-create the table of the README on agreement with real GPUs
 	$(BIN)/python -m docs.generate.claims

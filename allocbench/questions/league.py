@@ -21,6 +21,7 @@ from allocbench.allocators import _core
 from allocbench.base.errors import UserError
 from allocbench.replays.runner import Runner, innermost
 from allocbench.workloads import Trace, catalog, lifetimes
+from allocbench.workloads.block_lifetimes import Lifetimes
 
 VERSION = 1
 DEVICE = "sim:80GiB"  # for counts; capacities do not depend on it
@@ -92,7 +93,7 @@ def scores(
     names = [*specs, *planners]
     ratios: dict[str, dict[str, float | None]] = {name: {} for name in names}
     calls: dict[str, list[float]] = {name: [] for name in specs}
-    for part, workload, trace in _traces(workloads):
+    for part, workload, trace in traces(workloads):
         begin(workload)
         run, bound = Runner(trace, DEVICE, workload), trace.max_load
         for spec in specs:
@@ -100,11 +101,11 @@ def scores(
             ratios[spec][workload] = least / bound if least else None
             if part == PROGRAMS:
                 calls[spec].append(run.counted(spec)["device_calls"] * 1000 / len(trace))
+        blocks = lifetimes(trace)
         for planner in planners:
-            ratios[planner][workload] = _height(trace, planner) / bound
-    parts = {part: tuple(names) for part, names in workloads.items()}
-    found = [_score(spec, _division(spec), ratios[spec], parts, calls[spec]) for spec in specs]
-    found += [_score(planner, OFFLINE, ratios[planner], parts, []) for planner in planners]
+            ratios[planner][workload] = height(blocks, planner) / bound
+    found = [score(spec, _division(spec), ratios[spec], calls[spec], workloads) for spec in specs]
+    found += [score(planner, OFFLINE, ratios[planner], [], workloads) for planner in planners]
     return sorted(found, key=lambda score: (DIVISIONS.index(score.division), score.rank))
 
 
@@ -113,9 +114,10 @@ def as_json(found: Sequence[Score]) -> dict[str, object]:
     return {"league": VERSION, "set": frozen(), "scores": [asdict(score) for score in found]}
 
 
-def _traces(
+def traces(
     workloads: Mapping[str, Mapping[str, str]],
 ) -> Iterator[tuple[str, str, Trace]]:
+    """Part, name and trace of each workload; raises LeagueError for one that has changed."""
     for part, digests in workloads.items():
         for workload, expected in digests.items():
             trace = catalog.load(workload)
@@ -128,25 +130,26 @@ def _division(spec: str) -> str:
     return LEARNED if innermost(spec) in LEARNING else CLOSED
 
 
-def _height(trace: Trace, planner: str) -> int:
+def height(blocks: Lifetimes, planner: str, alignment: int = _ALIGNMENT) -> int:
     """Bytes of a plan. The clock of a search counts how often it is read: no machine is faster."""
-    blocks, ticks = lifetimes(trace), itertools.count()
+    ticks = itertools.count()
     times = blocks.first, blocks.last
     plan = _core.plan(
-        planner, blocks.size, *times, _ALIGNMENT, _EFFORT, None, lambda: float(next(ticks))
+        planner, blocks.size, *times, alignment, _EFFORT, None, lambda: float(next(ticks))
     )
     return int(plan[1])
 
 
-def _score(
+def score(
     name: str,
     division: str,
     ratios: dict[str, float | None],
-    parts: Mapping[str, Sequence[str]],
     calls: Sequence[float],
+    workloads: Mapping[str, Iterable[str]],
 ) -> Score:
-    programs = {name: ratios[name] for name in parts[PROGRAMS]}
-    adversaries = [ratios[name] for name in parts[ADVERSARIES]]
+    """The score from capacity / bound by workload and from the device calls of each program."""
+    programs = {name: ratios.get(name) for name in workloads[PROGRAMS]}
+    adversaries = [ratios.get(name) for name in workloads[ADVERSARIES]]
     worst = _worst(programs.values())
     return Score(
         name,

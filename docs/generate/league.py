@@ -26,6 +26,20 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "league.json"
 PICTURE = ROOT / "docs" / "league.svg"
 HEADINGS_OF_THE_PAGE = ("place", "allocator", *HEADINGS[2:])
+ORIGINALS = ROOT / "benchmarks" / "results" / "originals.json"
+ALLOCATORS, PLANNERS, MISSING = "allocators", "planners", "missing"
+HEADINGS_OF_ORIGINALS = {
+    ALLOCATORS: (
+        "original",
+        *HEADINGS[2:],
+        "replica",
+        "addresses",
+        "peak reserved",
+        "smallest device",
+    ),
+    PLANNERS: ("original", *HEADINGS[2:-1], "replica", "offsets"),
+    MISSING: ("original", "reason"),
+}
 _FAR = 2.0  # ratios above are drawn there
 
 
@@ -40,6 +54,40 @@ def rows(division: str) -> Iterator[tuple[str, ...]]:
     for place, score in enumerate(within, 1):
         name, _, *rest = cells(score)
         yield str(place), f"`{name}`", *rest
+
+
+def originals(kind: str) -> Iterator[tuple[str, ...]]:
+    """The originals that are allocators, or planners, or those that did not run, with the reason.
+
+    An original is compared with its replica on `compared` workloads, of which some are equal.
+    """
+    for one in json.loads(ORIGINALS.read_text(encoding="utf-8"))["originals"]:
+        if one["reason"] is not None:
+            if kind == MISSING:
+                yield one["name"], one["reason"]
+            continue
+        score = Score(**one["score"])
+        if kind != (PLANNERS if score.division == OFFLINE else ALLOCATORS):
+            continue
+        equal = [
+            f"{one[what]} of {one['compared']}" if one["replica"] else ""
+            for what in (("placed",) if kind == PLANNERS else ("placed", "reserved", "capacity"))
+        ]
+        numbers = cells(score)[2 : 6 if kind == PLANNERS else 7]
+        yield one["name"], *numbers, one["replica"] and f"`{one['replica']}`", *equal
+
+
+def left_out() -> Iterator[str]:
+    """Why an original has no result for a workload, for each reason."""
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for one in json.loads(ORIGINALS.read_text(encoding="utf-8"))["originals"]:
+        for workload, reason in one["without"].items():
+            reasons.setdefault((workload, reason), []).append(one["name"])
+    by_names: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for (workload, reason), names in reasons.items():
+        by_names.setdefault((reason, tuple(names)), []).append(f"`{workload}`")
+    for (reason, original), without in by_names.items():
+        yield f"- {', '.join(original)} without {', '.join(without)}: {reason}"
 
 
 def draw(found: list[Score]) -> Figure:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -24,13 +25,18 @@ from allocbench.allocators.devices import cost_model
 from allocbench.base import units
 from allocbench.base.cards import cards as all_cards
 from allocbench.cli import app
+from allocbench.commands.league import HEADINGS
 from allocbench.null_gpu.device import Rule, workspace_rules
 from allocbench.reports.rows.assumptions import CALLS
 from allocbench.reports.rows.results import COLUMNS, Column
 from allocbench.workloads import catalog
 from allocbench.workloads.formats import FORMATS, OTHERS
 from allocbench.workloads.snapshot_format import FORMS
+from benchmarks.workshop.court.cases import rows as court_rows
+from benchmarks.workshop.hidden_set import RESULTS as HIDDEN
+from benchmarks.workshop.instances import table as published_instances
 from benchmarks.workshop.measured.report import summary
+from benchmarks.workshop.papers import rows as compared_with_papers
 from docs.generate import agreement, claims, edits, gpu_runs, league
 from docs.generate.serving import example as served_example
 from docs.generate.serving import rows as published_servers
@@ -393,6 +399,39 @@ def league_table(division: str) -> str:
     return table(league.HEADINGS_OF_THE_PAGE, league.rows(division))
 
 
+def originals(kind: str) -> str:
+    """The originals that are `allocators` or `planners`, or that are `missing`."""
+    return table(league.HEADINGS_OF_ORIGINALS[kind], league.originals(kind))
+
+
+def hidden_league() -> str:
+    """The scores on the hidden set."""
+    return table(HEADINGS, json.loads(HIDDEN.read_text(encoding="utf-8")))
+
+
+def court() -> str:
+    """The reports on allocators, and what became of them."""
+    headings = ("report", "it says", "verdict", "measured", "cause", "versions", "what ends it")
+    return table(headings, court_rows())
+
+
+def papers() -> str:
+    """What strategies save against `caching` in training programs."""
+    headings = ("strategy", "memory saved", "fragmentation, in points", "relative to caching")
+    return table(headings, compared_with_papers())
+
+
+def instances() -> str:
+    """Planners on the published instances of others."""
+    headings = ("planner", "MiniMalloc A to F", "idealloc", "optimal", "failed")
+    return table(headings, published_instances())
+
+
+def originals_without() -> str:
+    """The workloads that originals were not run on."""
+    return "\n".join(league.left_out())
+
+
 SECTIONS: dict[str, Callable[..., str]] = {
     function.__name__: function
     for function in (
@@ -423,5 +462,11 @@ SECTIONS: dict[str, Callable[..., str]] = {
         measured_programs,
         edit_errors,
         league_table,
+        originals,
+        originals_without,
+        instances,
+        papers,
+        court,
+        hidden_league,
     )
 }

@@ -123,6 +123,11 @@ extern "C" void* take(ssize_t size, int, void*) {
   void* block = nullptr;
   return cudaMalloc(&block, size) == 0 ? block : nullptr;
 }
+// Refuses streams that CUDA has a meaning of its own for: the legacy and the per-thread default.
+extern "C" void* take_on_own(ssize_t size, int device, void* stream) {
+  auto const handle = reinterpret_cast<size_t>(stream);
+  return handle == 1 || handle == 2 ? nullptr : take(size, device, stream);
+}
 extern "C" void give(void* block, ssize_t size, int, void*) { cache.emplace(size, block); }
 """
 
@@ -140,6 +145,11 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> str:
     line = [os.environ.get("CXX", "g++"), "-std=c++17", "-shared", "-fPIC"]
     subprocess.run([*line, "-o", folder / "cache.so", folder / "cache.cpp"], check=True)
     return f"{folder / 'cache.so'}:malloc=take,free=give"
+
+
+@pytest.fixture
+def streams(library: str) -> allocators.Allocator:
+    return made(library.replace("malloc=take", "malloc=take_on_own"))
 
 
 def made(spec: str, capacity: str = "8MiB") -> allocators.Allocator:
@@ -299,3 +309,9 @@ def test_offsets_of_another_planner_are_judged() -> None:
         allocators.judge(sizes, first, last, [0, 3, 100], planner="own")
     with pytest.raises(SpecError, match="offsets: 2 for 3 blocks"):
         allocators.judge(sizes, first, last, [0, 4], planner="own")
+
+
+def test_no_stream_of_a_trace_is_a_special_one_for_a_library(
+    streams: allocators.Allocator,
+) -> None:
+    assert len({streams.allocate(512, stream) for stream in range(4)}) == 4

@@ -54,6 +54,9 @@ int memory_info(std::size_t* room, std::size_t* capacity) {
 
 Address address_of(void* pointer) { return reinterpret_cast<Address>(pointer); }
 
+// A cudaStream_t; 1 and 2 are cudaStreamLegacy and cudaStreamPerThread.
+void* handle(Stream stream) { return reinterpret_cast<void*>(stream == 0 ? 0 : stream + 2); }
+
 }  // namespace
 
 #define EXPORTED extern "C" [[gnu::visibility("default")]]
@@ -146,13 +149,12 @@ SharedLibrary::~SharedLibrary() {
 
 Address SharedLibrary::allocate(Size requested, Stream stream) {
   CallsGoTo const scope(source_);
-  return address_of(malloc_(static_cast<ssize_t>(requested), 0, reinterpret_cast<void*>(stream)));
+  return address_of(malloc_(static_cast<ssize_t>(requested), 0, handle(stream)));
 }
 
 void SharedLibrary::free(Address address, Size requested, Stream stream) {
   CallsGoTo const scope(source_);
-  free_(reinterpret_cast<void*>(address), static_cast<ssize_t>(requested), 0,
-        reinterpret_cast<void*>(stream));
+  free_(reinterpret_cast<void*>(address), static_cast<ssize_t>(requested), 0, handle(stream));
 }
 
 }  // namespace allocbench
