@@ -19,6 +19,7 @@ EXAMPLES = (
     "allocbench league --allocators caching,expandable",
     "allocbench league --allocators naive --json league.json",
 )
+NO_DEVICE = "no device"  # is large enough
 HEADINGS = ("", "division", "programs", "worst one", "adversaries", "worst one", "device calls")
 """Of the table; the cells of `cells`."""
 
@@ -66,4 +67,4 @@ def _print(found: list[Score]) -> None:
 
 
 def _ratio(value: float | None) -> str:
-    return "no device" if value is None else f"{value:.4f}"
+    return NO_DEVICE if value is None else f"{value:.4f}"

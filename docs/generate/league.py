@@ -19,7 +19,7 @@ import seaborn as sns
 from matplotlib.figure import Figure
 
 from allocbench import allocators
-from allocbench.commands.league import HEADINGS, cells
+from allocbench.commands.league import HEADINGS, NO_DEVICE, cells
 from allocbench.questions.league import DEVICE, OFFLINE, PROGRAMS, Score, as_json, frozen, scores
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +40,7 @@ HEADINGS_OF_ORIGINALS = {
     PLANNERS: ("original", *HEADINGS[2:-1], "replica", "offsets"),
     MISSING: ("original", "reason"),
 }
+_MANY = 10  # workloads, which are not listed
 _FAR = 2.0  # ratios above are drawn there
 
 
@@ -73,7 +74,8 @@ def originals(kind: str) -> Iterator[tuple[str, ...]]:
             f"{one[what]} of {one['compared']}" if one["replica"] else ""
             for what in (("placed",) if kind == PLANNERS else ("placed", "reserved", "capacity"))
         ]
-        numbers = cells(score)[2 : 6 if kind == PLANNERS else 7]
+        width = len(HEADINGS_OF_ORIGINALS[kind]) - 2 - len(equal)
+        numbers = ("" if cell == NO_DEVICE else cell for cell in cells(score)[2 : 2 + width])
         yield one["name"], *numbers, one["replica"] and f"`{one['replica']}`", *equal
 
 
@@ -87,7 +89,8 @@ def left_out() -> Iterator[str]:
     for (workload, reason), names in reasons.items():
         by_names.setdefault((reason, tuple(names)), []).append(f"`{workload}`")
     for (reason, original), without in by_names.items():
-        yield f"- {', '.join(original)} without {', '.join(without)}: {reason}"
+        listed = ", ".join(without) if len(without) < _MANY else f"{len(without)} workloads"
+        yield f"- {', '.join(original)} without {listed}: {reason}"
 
 
 def draw(found: list[Score]) -> Figure:

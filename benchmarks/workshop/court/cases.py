@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 from allocbench import allocators
-from allocbench.base.units import size as in_units
 from allocbench.replays.runner import fresh
 from allocbench.workloads import Trace
 from allocbench.workloads.events import Events
@@ -106,7 +105,7 @@ CASES = (
             cure="caching:expandable_segments=true",
             cured=cured * MIB,
         )
-        for cycle, reported, cured in ((0, 220, 220), (100, 14_060, 420))
+        for cycle, reported, cured in ((20, 2_980, 260), (100, 14_060, 420))
     ),
     Case(
         "vllm-project/vllm#41268",
@@ -120,7 +119,6 @@ CASES = (
         "sim:80GiB",
         REPRODUCED,
         reserved=36 * 530 * MIB,
-        reported=36 * 530 * MIB,
         cure="caching:max_split_size_mb=20",
         cured=(530 + 36 * 270) * MIB,
     ),
@@ -135,7 +133,6 @@ CASES = (
         REPRODUCED,
         reserved=12_834 * MIB,
         refused=1,
-        reported=12_834 * MIB,
         cure="caching:expandable_segments=true",
         cured=12_920 * MIB,
     ),
@@ -149,7 +146,6 @@ CASES = (
         "sim:95GiB",
         REPRODUCED,
         reserved=93 * GIB,
-        reported=93 * GIB,
         cure="caching:expandable_segments=true",
         cured=78_860 * MIB,
     ),
@@ -203,7 +199,6 @@ CASES = (
         "sim:8GiB",
         REPRODUCED,
         reserved=514 * MIB,
-        reported=514 * MIB,
         cure="caching:roundup_power2_divisions=[>:2]",
         cured=768 * MIB,
     ),
@@ -231,7 +226,6 @@ CASES = (
         "sim:8GiB",
         REPRODUCED,
         reserved=1536 * MIB,
-        reported=1536 * MIB,
         cure="caching:max_split_size_mb=400,roundup_power2_divisions=4,max_non_split_rounding_mb=513",
         cured=1024 * MIB,
     ),
@@ -345,7 +339,6 @@ CASES = (
         "sim:80GiB",
         REPRODUCED,
         reserved=32 * GIB,
-        reported=32 * GIB,
         cure="bfc:preset=onnxruntime",
         cured=17 * GIB,
     ),
@@ -409,17 +402,21 @@ CASES = (
 )
 
 
+def _bytes(number: int) -> str:
+    return f"{number:,} bytes" if number % MIB else f"{number // MIB:,} MiB"
+
+
 def rows() -> Iterator[tuple[str, ...]]:
     """A row of the page for each case."""
     for case in CASES:
         refused = f", {case.refused} refused" if case.refused else ""
-        cure = f"`{case.cure}`: {in_units(case.cured)}" if case.cure else ""
+        cure = f"`{case.cure}`: {_bytes(case.cured)}" if case.cure else ""
         yield (
             f"[{case.issue.split('/')[1]}]({case.link})",
             case.report,
-            case.verdict + (", to the byte" if case.reported == case.reserved else ""),
+            case.verdict + (", with the reported number" if case.reported else ""),
             f"`{case.spec if case.spec != MLX else 'MlxCache'}`, `{case.device}`: "
-            f"{in_units(case.reserved)}{refused}",
+            f"{_bytes(case.reserved)}{refused}",
             case.cause,
             case.versions,
             cure,

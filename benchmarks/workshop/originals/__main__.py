@@ -101,7 +101,7 @@ def play_planner(original: Planner) -> Found:
         try:
             places = planners.offsets(line, blocks)
         except NotHereError as error:
-            found.without[name], ratios[name] = str(error), None
+            found.without[name], ratios[name] = original.failure or str(error), None
             continue
         ratios[name] = planners.height(original.name, blocks, places) / trace.max_load
         if found.placed is not None:

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from benchmarks.workshop.originals.environments import library, packages, sha256, torch
+from benchmarks.workshop.originals.environments import (
+    NotHereError,
+    library,
+    packages,
+    sha256,
+    torch,
+)
 from benchmarks.workshop.originals.subjects import Here, Subject, pytorch
 
 
@@ -112,6 +118,10 @@ def _rmm(name: str) -> Allocator:
     return Allocator(f"RMM {name}", RMM[0], f"rmm_{name}", make)
 
 
+def _cupy() -> AbstractContextManager[Made]:
+    raise NotHereError("it contains a CUDA runtime of its own, which needs NVIDIA's driver")
+
+
 ALLOCATORS = (
     *map(_pytorch, ("2.5.1", "2.9.1", "2.11.0", "2.13.0", "2.14.1")),
     Allocator(
@@ -125,4 +135,5 @@ ALLOCATORS = (
         preload=onnxruntime,
     ),
     *map(_rmm, ("pool", "arena")),
+    Allocator("CuPy MemoryPool", "cupy-cuda12x==14.2.0", "cupy_pool", _cupy),
 )

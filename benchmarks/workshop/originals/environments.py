@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -60,7 +61,8 @@ def _compiled(source: str, made: str, *arguments: str) -> Path:
     file, path = HERE / source, BUILT / made
     if not path.exists() or path.stat().st_mtime < file.stat().st_mtime:
         BUILT.mkdir(parents=True, exist_ok=True)
-        compiler = shlex.split(os.environ.get("CXX", "c++"))
+        default = ("CC", "cc") if source.endswith(".c") else ("CXX", "c++")
+        compiler = shlex.split(os.environ.get(*default))
         flags = ["-O2", "-DNDEBUG", "-w", "-fvisibility=hidden"]
         run([*compiler, *flags, str(file), "-o", str(path), *arguments])
     return path
@@ -73,7 +75,7 @@ def run(line: Sequence[str], timeout: float | None = None) -> str:
     except subprocess.TimeoutExpired as error:
         raise NotHereError(f"{Path(line[0]).name}: not within {timeout:g} s") from error
     if done.returncode:
-        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        last = re.sub(r"\S*/", "", (done.stderr.strip() or "no message").splitlines()[-1])
         raise NotHereError(f"{Path(line[0]).name} ended with {done.returncode}: {last[-160:]}")
     return done.stdout
 

@@ -7,7 +7,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -28,7 +27,8 @@ class Planner:
 
     source: the package with its version, or the repository with its commit. line: the command that
     reads the file {in} and writes {out}; {load} is the largest load in bytes; raises NotHereError.
-    replica: the planner of ours that does the same, with `alignment` bytes.
+    replica: the planner of ours that does the same, with `alignment` bytes. failure: what it means
+    when it ends with an error, if its last line does not say it.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Planner:
     line: Callable[[], list[str]]
     replica: str = ""
     alignment: int = 1
+    failure: str = ""
 
 
 def offsets(line: list[str], blocks: Lifetimes) -> NDArray[np.uint64]:
@@ -90,13 +91,8 @@ def _minimalloc() -> list[str]:
 def _ggml() -> list[str]:
     there = sources("ggml", *GGML)
     folders = [f"-I{there / part}" for part in ("include", "src")]
-    flags = ["-x", "c", *folders, "-ffunction-sections", "-Wl,--gc-sections"]
-    return [str(_compiled_c("ggml.c", flags)), "{in}", "{out}"]
-
-
-def _compiled_c(source: str, flags: list[str]) -> Path:
-    # The language is that of the files after it.
-    return compiled(source, Path(source).stem, *flags)
+    flags = [*folders, "-ffunction-sections", "-Wl,--gc-sections"]
+    return [str(compiled("ggml.c", "ggml", *flags)), "{in}", "{out}"]
 
 
 def _tflite() -> list[str]:
@@ -132,9 +128,24 @@ def _missing(reason: str) -> Callable[[], list[str]]:
 
 PLANNERS = (
     Planner("TensorFlow Lite ArenaPlanner", _of(LITERT), _tflite, "greedy_by_size", 64),
-    Planner("MiniMalloc", _of(MINIMALLOC), _minimalloc),
-    Planner("ggml graph allocator", _of(GGML), _ggml),
+    Planner(
+        "MiniMalloc",
+        _of(MINIMALLOC),
+        _minimalloc,
+        failure=f"no plan as low as the largest load within {SECONDS:g} s",
+    ),
+    Planner("ggml graph allocator", _of(GGML), _ggml, failure="more than 256 free blocks"),
     Planner("ExecuTorch greedy", EXECUTORCH[0], _executorch),
+    Planner(
+        "idealloc",
+        "https://github.com/cappadokes/idealloc",
+        _missing("the Rust packages that it is built with were not available"),
+    ),
+    Planner(
+        "STAlloc planner",
+        "https://github.com/infinigence/STAlloc",
+        _missing("it reads traces of a hook in Megatron-LM, and there is no adapter yet"),
+    ),
     Planner(
         "XLA heap simulator",
         "jaxlib",
