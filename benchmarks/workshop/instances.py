@@ -25,6 +25,8 @@ from benchmarks.workshop.originals import planners
 from benchmarks.workshop.originals.environments import ROOT, NotHereError, sha256
 from benchmarks.workshop.originals.planners import PLANNERS
 
+SECONDS = 60.0  # after which an original is stopped
+CAPACITY = 1 << 20  # bytes that are enough for the instances whose names end with it
 RESULTS = ROOT / "benchmarks" / "results" / "instances.json"
 INSTANCES: dict[str, dict[str, str]] = json.loads(
     Path(__file__).with_suffix(".json").read_text(encoding="utf-8")
@@ -48,7 +50,8 @@ def main() -> None:
         given: dict[str, int | None] = {}
         for name, blocks in found.items():
             try:
-                places = planners.offsets(line, blocks)
+                capacity = CAPACITY if name.endswith(f".{CAPACITY}.csv") else None
+                places = planners.offsets(line, blocks, capacity=capacity, seconds=SECONDS)
                 given[name] = planners.height(original.name, blocks, places)
             except (NotHereError, SpecError) as error:
                 print(f"{original.name}: {name}: {error}", file=sys.stderr)

@@ -39,16 +39,25 @@ class Planner:
     failure: str = ""
 
 
-def offsets(line: list[str], blocks: Lifetimes) -> NDArray[np.uint64]:
-    """The offsets that a command gives to blocks; raises NotHereError, with what it said."""
+def offsets(
+    line: list[str],
+    blocks: Lifetimes,
+    *,
+    capacity: int | None = None,
+    seconds: float = SECONDS,
+) -> NDArray[np.uint64]:
+    """The offsets that a command gives to blocks; raises NotHereError, with what it said.
+
+    capacity: bytes that are known to be enough, for planners that are told; default: the load.
+    """
     columns = {"lower": blocks.first, "upper": blocks.last, "size": blocks.size}
-    load = int(allocators.plan(*_arrays(blocks), planner="no_reuse").max_load)
+    load = capacity or int(allocators.plan(*_arrays(blocks), planner="no_reuse").max_load)
     with tempfile.TemporaryDirectory() as folder:
         names = {"{in}": f"{folder}/in.csv", "{out}": f"{folder}/out.csv", "{load}": str(load)}
         pd.DataFrame(columns).rename_axis("id").to_csv(names["{in}"])
         for name, value in names.items():
             line = [word.replace(name, value) for word in line]
-        run(line, timeout=SECONDS)
+        run(line, timeout=seconds)
         found = pd.read_csv(names["{out}"]).set_index("id")["offset"].sort_index()
     return found.to_numpy(np.uint64)
 
@@ -84,8 +93,7 @@ def _minimalloc() -> list[str]:
     if not made.exists():
         run(["cmake", "-S", str(there), "-B", str(made.parent), "-DCMAKE_BUILD_TYPE=Release"])
         run(["cmake", "--build", str(made.parent), "--target", "minimalloc"])
-    limit = f"--timeout={SECONDS - 1:g}s"
-    return [str(made), "--input={in}", "--output={out}", "--capacity={load}", limit]
+    return [str(made), "--input={in}", "--output={out}", "--capacity={load}"]
 
 
 def _ggml() -> list[str]:
