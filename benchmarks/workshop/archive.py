@@ -20,8 +20,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from allocbench.questions.league import VERSION, frozen, traces
-from allocbench.workloads import lifetimes
-from allocbench.workloads.block_lifetimes import write_lifetimes
+from allocbench.workloads.block_lifetimes import write_blocks
 from allocbench.workloads.parquet import write_parquet
 from benchmarks.workshop.originals.environments import ROOT
 
@@ -34,7 +33,7 @@ def parts() -> Iterator[tuple[str, str, bytes]]:
     for part, name, trace in traces(frozen()):
         events, blocks = io.BytesIO(), io.BytesIO()
         write_parquet(trace, events)
-        write_lifetimes(lifetimes(trace), blocks)
+        write_blocks(trace, blocks)
         yield f"{part}/{name}.parquet", f"allocbench workload {name}", events.getvalue()
         yield f"{part}/{name}.lifetimes.csv", f"allocbench workload {name}", blocks.getvalue()
     for name in RESULTS:
