@@ -42,7 +42,6 @@ from allocbench.allocators.devices import (
     parse_bytes,
 )
 from allocbench.allocators.external import External
-from allocbench.allocators.factory import make, names
 from allocbench.allocators.observers import Leak, RecordedEvents, leaks, recording
 from allocbench.allocators.planning import FOREVER, PlanResult, judge, plan, plan_graph, planners
 from allocbench.allocators.programs import GpuUse, Program
@@ -56,6 +55,7 @@ from allocbench.allocators.replays import (
     time_each,
     time_pass,
 )
+from allocbench.allocators.spec import make, names
 
 __all__ = [
     "DEVICE_SPECS",

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from functools import cache
+from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -150,7 +151,8 @@ def make_device(text: str) -> Device:
     name = spec.name_of(text)
     if name not in _KINDS:
         raise SpecError(f"no device is called '{name}'; valid: {', '.join(DEVICE_SPECS)}")
-    first, numbers, valid = _KINDS[name]
+    kind, first = _KINDS[name]
+    valid = signature(kind.__init__).parameters.keys() - {"self"}
     parsed = spec.parse(text, first=first)
     if parsed.inner:
         raise SpecError(f"'{text}': a device cannot wrap anything; of= is an option of allocators")
@@ -163,31 +165,21 @@ def make_device(text: str) -> Device:
             + ", ".join(sorted(valid))
         )
     options: dict[str, Any] = dict(parsed.options)
-    for option in numbers.keys() & options.keys():
-        options[option] = _number(option, options[option], numbers[option])
-    return SimulatedDevice(**options) if name == "sim" else CudaDevice(**options)
+    for option in _NUMBERS.keys() & options.keys():
+        options[option] = _number(option, options[option], _NUMBERS[option])
+    return kind(**options)
 
 
-_Numbers = dict[str, type[int] | type[float]]
-_KINDS: dict[str, tuple[str, _Numbers, set[str]]] = {
-    # per device: the option that can be written without its name, numeric options, all options
-    "sim": (
-        "capacity",
-        {"fail_call": int, "seed": int, "fail_rate": float},
-        {
-            "capacity",
-            "context",
-            "addresses",
-            "alignment",
-            "fail_call",
-            "fail_above",
-            "fail_rate",
-            "seed",
-            "costs",
-            "page",
-        },
-    ),
-    "cuda": ("ordinal", {"ordinal": int}, {"ordinal", "limit"}),
+# Per device: its class, whose parameters are the options, and the one written without its name.
+_KINDS: dict[str, tuple[type[SimulatedDevice | CudaDevice], str]] = {
+    "sim": (SimulatedDevice, "capacity"),
+    "cuda": (CudaDevice, "ordinal"),
+}
+_NUMBERS: dict[str, type[int] | type[float]] = {
+    "fail_call": int,
+    "seed": int,
+    "fail_rate": float,
+    "ordinal": int,
 }
 
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Self
 
-from allocbench.allocators import _core, factory
+from allocbench.allocators import _core
 from allocbench.allocators._core import DeviceStats, Latency, ProgramStats, SpecError, Stats
 from allocbench.allocators.devices import parse_bytes
 from allocbench.allocators.observers import RecordedEvents, recording
+from allocbench.allocators.spec import layers
 
 PERCENTILES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
@@ -75,7 +76,7 @@ class Program:
     def __init__(self, spec: str, *, limit: str | int | None = None, poison: bool = False) -> None:
         self.spec = spec
         limit_bytes = None if limit is None else parse_bytes(limit)
-        self._core = _core.Program.start(factory.layers(spec), limit_bytes, poison)
+        self._core = _core.Program.start(layers(spec), limit_bytes, poison)
 
     def __enter__(self) -> Self:
         return self

@@ -1,4 +1,4 @@
-// bindings.hpp: helpers for the parts of the Python module.
+// bindings.hpp: helpers for the parts of the Python modules; functions for those of _core.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 

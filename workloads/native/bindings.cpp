@@ -1,7 +1,7 @@
 // bindings.cpp: the native parts of importers as the Python module allocbench.workloads._native.
 // SPDX-License-Identifier: Apache-2.0
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
+#include "bindings.hpp"
+
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
@@ -13,35 +13,16 @@
 #include <tuple>
 #include <utility>
 
-#include "block_numbers.hpp"
-#include "pairing.hpp"
-#include "pickle_bindings.hpp"
+#include "live_blocks.hpp"
 #include "rmm_rows.hpp"
 #include "trace_scan.hpp"
 
-namespace nb = nanobind;
-using namespace nb::literals;
-
 namespace allocbench {
 
+void bind_pickles(nb::module_& m);  // in pickle_bindings.cpp
 void bind_pytorch(nb::module_& m);  // in pytorch_bindings.cpp
 
 namespace {
-
-template <class T>
-nb::ndarray<nb::numpy, T, nb::ndim<1>> to_numpy(std::vector<T> values) {
-  auto* owned = new std::vector<T>(std::move(values));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return {owned->data(), {owned->size()}, owner};
-}
-
-template <class T>
-using Array = nb::ndarray<T const, nb::numpy, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
-
-template <class T>
-std::span<T const> view(Array<T> const& array) {
-  return {array.data(), array.size()};
-}
 
 // Adds the arrays of consecutive events. Raises ValueError if they differ in length.
 template <class Scan>

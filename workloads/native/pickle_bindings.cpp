@@ -1,8 +1,5 @@
 // pickle_bindings.cpp: what a pickle holds, as Python objects and as columns of tables.
 // SPDX-License-Identifier: Apache-2.0
-#include "pickle_bindings.hpp"
-
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
@@ -15,24 +12,15 @@
 #include <utility>
 #include <vector>
 
+#include "bindings.hpp"
 #include "pickle.hpp"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace allocbench {
 namespace {
 
 constexpr int kMostNested = 200;
 
-using Array = nb::ndarray<nb::numpy, nb::ndim<1>>;
-
-template <class T>
-Array to_numpy(std::vector<T> values) {
-  auto* owned = new std::vector<T>(std::move(values));
-  nb::capsule owner(owned, [](void* p) noexcept { delete static_cast<std::vector<T>*>(p); });
-  return Array(nb::ndarray<nb::numpy, T, nb::ndim<1>>(owned->data(), {owned->size()}, owner));
-}
+using Numbers = nb::ndarray<nb::numpy, nb::ndim<1>>;  // of any type
 
 // Rows of a table, in place of the dicts of a list or of one dict.
 struct Rows {
@@ -215,15 +203,15 @@ void bind_pickles(nb::module_& m) {
           nb::sig("def data(self) -> typing.Any"))
       .def(
           "column",
-          [](nb::handle self, std::string const& table, std::size_t field, bool end) -> Array {
+          [](nb::handle self, std::string const& table, std::size_t field, bool end) -> Numbers {
             for (Table const& found : nb::cast<Pickle&>(self).reader->tables()) {
               if (found.form.name != table) continue;
               Column const& column = found.columns.at(field);
               if (!column.wide.empty())
-                return Array(nb::ndarray<nb::numpy, std::int64_t const, nb::ndim<1>>(
+                return Numbers(nb::ndarray<nb::numpy, std::int64_t const, nb::ndim<1>>(
                     column.wide.data(), {column.wide.size()}, self));
               auto const& values = end ? column.end : column.narrow;
-              return Array(nb::ndarray<nb::numpy, std::uint32_t const, nb::ndim<1>>(
+              return Numbers(nb::ndarray<nb::numpy, std::uint32_t const, nb::ndim<1>>(
                   values.data(), {values.size()}, self));
             }
             throw nb::key_error(table.c_str());

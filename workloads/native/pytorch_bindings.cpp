@@ -1,7 +1,6 @@
 // pytorch_bindings.cpp: the rules of PyTorch's allocator, which readers and writers of its memory
 // snapshots apply.
 // SPDX-License-Identifier: Apache-2.0
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/array.h>
 #include <nanobind/stl/map.h>
 #include <nanobind/stl/optional.h>
@@ -16,11 +15,9 @@
 #include <string_view>
 #include <utility>
 
+#include "bindings.hpp"
 #include "core/errors.hpp"
 #include "pytorch/settings.hpp"
-
-namespace nb = nanobind;
-using namespace nb::literals;
 
 namespace allocbench {
 namespace {

@@ -1,10 +1,8 @@
-// pairing.cpp: which of the events that name blocks by address belong together.
+// live_blocks.cpp: which block an event is about, by the blocks that are alive before it.
 // SPDX-License-Identifier: Apache-2.0
-#include "pairing.hpp"
+#include "live_blocks.hpp"
 
-#include <cstddef>
-
-#include "hash_tables.hpp"
+#include "core/trace.hpp"
 
 namespace allocbench {
 namespace {
@@ -61,6 +59,33 @@ Pairs pair_events(std::span<std::uint8_t const> is_alloc, std::span<std::uint64_
     if (place.used()) pairs.addresses.push_back(place.key);
   pairs.search_steps = places.search_steps();
   return pairs;
+}
+
+std::size_t BlockNumbers::number(std::span<std::uint8_t const> op,
+                                 std::span<std::uint32_t const> block,
+                                 std::span<std::uint32_t> numbers) {
+  for (std::size_t event = 0; event < op.size(); ++event) {
+    numbers[event] = block[event];
+    if (Op{op[event]} == Op::kAlloc) {
+      Slot& slot = live_.find(block[event]);
+      if (slot.used()) return event;
+      // Without a free number, the live blocks have the numbers from 0 on.
+      auto number = static_cast<std::uint32_t>(live_.count());
+      if (!free_.empty()) {
+        number = free_.back();
+        free_.pop_back();
+      }
+      live_.add(slot, {block[event], number});
+      numbers[event] = number;
+    } else if (Op{op[event]} == Op::kFree) {
+      Slot& slot = live_.find(block[event]);
+      if (!slot.used()) return event;
+      numbers[event] = slot.number;
+      free_.push_back(slot.number);
+      live_.remove(slot);
+    }
+  }
+  return op.size();
 }
 
 }  // namespace allocbench
