@@ -98,7 +98,8 @@ def store(folder: Path, commit: tuple[str, int], command: str, peak: Peak) -> No
     reserved bytes. What was there of the same command and commit is replaced. Raises ResultError
     for other files, and UserError.
     """
-    name, (hash_, seconds) = re.sub(r"\W+", "_", command).strip("_"), commit
+    own = re.sub(r"^\S*/", "", command)  # wherever its Python is
+    name, (hash_, seconds) = re.sub(r"\W+", "_", own).strip("_"), commit
     machine = re.sub(r"[^\w.-]+", "-", peak.device)
     described_at = folder / "benchmarks.json"
     place = folder / machine / f"{hash_[:8]}-allocbench.json"

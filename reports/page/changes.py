@@ -12,6 +12,10 @@ from allocbench.base import units
 from allocbench.reports.rows.results import SCHEMA
 
 _MOST = 12  # series in a table
+_MOST_NEWEST = 3  # of each benchmark, above all tables
+_NONE = "none"
+_TIMES = 10  # from this ratio on, a change has no percentage
+_NOISE = 0.001  # of the largest change of a benchmark: a smaller one is not listed
 _SAME = 0.001  # a smaller change of a measured number is none
 
 
@@ -36,6 +40,20 @@ class Benchmark:
     name: str
     changes: tuple[Change, ...]
     others: int
+
+    @property
+    def title(self) -> str:
+        """The name as a heading: "memory.FastMemory: peak reserved"."""
+        of, _, metric = self.name.rpartition(".")
+        words = metric.removeprefix("track_").removeprefix("latency_").replace("_", " ")
+        return f"{of}: {words}" if of else words
+
+    @property
+    def newest(self) -> list[str]:
+        """What changed most in the newest commit, in words."""
+        changed = [one for one in self.changes if one.latest != _NONE][:_MOST_NEWEST]
+        alone = not self.others and len(self.changes) == 1
+        return [f"{self.title if alone else one.series} {one.latest}" for one in changed]
 
 
 def series(history: pd.DataFrame) -> pd.DataFrame:
@@ -86,20 +104,23 @@ def _benchmark(name: str, rows: pd.DataFrame) -> Benchmark:
         judged = changed and not new and lower is not None
         mark = "" if not judged else "best" if (latest < 0) == lower else "worst"
         there = f"{_step(values[largest], values[largest + 1], unit)} in {at[largest + 1][:7]}"
-        shown = "new" if new else _step(values[-2], values[-1], unit) if changed else "none"
+        shown = "new" if new else _step(values[-2], values[-1], unit) if changed else _NONE
         label = ", ".join(str(name) for name in key if name)
         found.append(
             (-abs(latest), -abs(steps[largest]), Change(label, newest, shown, mark, there))
         )
     found.sort(key=lambda one: one[:2])
+    least = _NOISE * max((-one[1] for one in found), default=0)
+    found = [one for one in found if -one[1] >= least]
     shown_of = tuple(change for *_, change in found[:_MOST])
     return Benchmark(name, shown_of, rows.groupby(keys).ngroups - len(shown_of))
 
 
 def _step(old: float, new: float, unit: str) -> str:
     """A change with its sign, and in percent."""
-    share = f" ({'+' if new > old else '-'}{units.percent(abs(new / old - 1))})" if old else ""
-    return f"{'+' if new > old else '-'}{_text(abs(new - old), unit)}{share}"
+    sign = "+" if new > old else "-"
+    share = f" ({sign}{units.percent(abs(new / old - 1))})" if old and new / old < _TIMES else ""
+    return f"{sign}{_text(abs(new - old), unit)}{share}"
 
 
 def _text(value: float, unit: str) -> str:

@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench import api
+from allocbench.commands.diff import _parts
 from allocbench.questions.diff import Difference, FirstChange, Side, diff, frame
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog, write
 from tests.commands import folder, run
@@ -90,6 +91,41 @@ def test_every_way_of_changing() -> None:
         "net.py:7 forward": ("smaller", -8 * MIB, 1, 1),
         "other.py:1 f": ("gone", -6 * MIB, 1, 0),
     }
+
+
+def test_a_new_block_names_the_line_that_calls_its_line() -> None:
+    """`forward` is not new; `g` is called by one line, and `h` by two."""
+    load = (ALLOC, 0, 40 * MIB, "net.py:7 forward")
+    added = ((1, "net.py:8 g"), (2, "net.py:9 h"), (3, "net.py:9 h"))
+    new = program(load, *((ALLOC, n, 4 * MIB, line) for n, line in added))
+    stacks = ("net.py:7 forward", *(f"net.py:{n} <module>;inner" for n in (20, 21, 22)))
+    first = len(new.labels)
+    stack = np.arange(first, first + len(stacks), dtype=np.uint32)
+    found = between(
+        program(load), replace(new, labels=(*new.labels, *stacks), stack=stack), "naive"
+    )
+    assert found.rows.set_index("place")["caller"].to_dict() == {
+        "net.py:8 g": "net.py:20 <module>",
+        "net.py:9 h": "",
+    }
+    called = "blocks: net.py:8 g (new, called by net.py:20 <module>)"
+    assert [part[3] for part in _parts(found, 9)] == [
+        *("blocks: net.py:9 h (new)", called, "peak reserved, the sum")
+    ]
+
+
+def test_parts_below_a_thousandth_of_the_largest_are_one() -> None:
+    load = (ALLOC, 0, 40 * MIB, "net.py:7 forward")
+    small = [(ALLOC, n, size, f"net.py:{n} f") for n, size in ((2, 4000), (3, 90), (4, 4200))]
+    found = between(
+        program(load), program(load, (ALLOC, 1, 4 * MIB, "net.py:8 g"), *small), "naive"
+    )
+    assert [part[0::3] for part in _parts(found, 9)] == [
+        ("+4.00 MiB", "blocks: net.py:8 g (new)"),
+        ("+4.10 KiB", "blocks: net.py:4 f (new)"),
+        ("+3.99 KiB", "2 smaller parts"),
+        ("+4.01 MiB", "peak reserved, the sum"),
+    ]
 
 
 def test_blocks_that_are_freed_later_and_more_blocks() -> None:

@@ -100,7 +100,7 @@ def test_the_change_of_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     assert "- `+3.91 KiB" in shown
     loads = asv.history("peaks").query("metric == 'peak_load'")
     assert loads["value"].tolist() == [10000]
-    assert ".track_peak_load</h3>" in Path("page.html").read_text()
+    assert ": peak load</h3>" in Path("page.html").read_text()
     assert peak_change.main(["--base", "nowhere", "--", "nosuch"]) == 2
     assert capsys.readouterr().err.startswith("error: ")
     same = peak_change.markdown("train", BEFORE, BEFORE)
@@ -141,8 +141,11 @@ def test_a_history_has_the_curve_and_the_line_that_grew(folder: Path) -> None:
     ]
     assert held.others == 1
     committed(4, ["activations", "a.py:f", MIB])
-    (change,) = changes.benchmarks(changes.series(asv.history("peaks")))[0].changes
+    load, _, held = changes.benchmarks(changes.series(asv.history("peaks")))
+    (change,) = load.changes
     assert (change.latest, change.mark) == ("-3.00 MiB (-75.0%)", "best")
+    assert load.newest == ["python_a_py: peak load -3.00 MiB (-75.0%)"]
+    assert held.newest == ["activations by a.py:g -3.00 MiB (-100.0%)"]
 
 
 def test_a_history_is_of_commits(folder: Path) -> None:
