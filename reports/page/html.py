@@ -48,6 +48,7 @@ _SCRIPTS = (
     *("data.js", "tables.js", "lines.js", "blocks.js", "flame.js", "layers.js"),
     *("stack.js", "program.js", "explorer.js", "map.js", "trade.js", "page.js"),
 )
+_UPLOT = "vendor", "uplot"
 _TABLES = (
     *("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures", "omitted"),
     *("marks", "latency", "scaling", "program", "sites", "capacity"),
@@ -66,20 +67,13 @@ _TRADED = ("peak_reserved", "alloc_p50_seconds", "alloc_p99_seconds")
 
 
 @dataclass(frozen=True)
-class FailureText:
-    """The first failed request of one allocator, in words; whether the address map shows it."""
-
-    allocator: str
-    words: str
-
-
-@dataclass(frozen=True)
 class Section:
     """One workload on one device: its verdict and its tables.
 
     checked: the answer of `check`, if there is one. held: what holds memory, in a sentence.
     has: the charts that there is data for: names of tables, and "trade". blocks_left_out: how many
-    blocks of the program the page does not have, because they are too many.
+    blocks of the program the page does not have, because they are too many. failures: allocators,
+    and the first request that each failed, in words.
     """
 
     key: str
@@ -94,7 +88,7 @@ class Section:
     everything: Table
     has: frozenset[str]
     blocks_left_out: int
-    failures: tuple[FailureText, ...]
+    failures: tuple[tuple[str, str], ...]
 
 
 def render(
@@ -150,12 +144,13 @@ def page(template: str, data: str, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {"device": label, "allocator": spoken}
-    scripts = [_vendored("uPlot.iife.min.js"), "\n".join(_template(name) for name in _SCRIPTS)]
+    own = "\n".join(_asset("templates", name) for name in _SCRIPTS)
+    scripts = [_asset(*_UPLOT, "uPlot.iife.min.js"), own]
     return environment.get_template(template).render(
         data=Markup(data),
         scripts=[Markup(script) for script in scripts],
         policy=" ".join(f"'{_digest(script)}'" for script in scripts),
-        styles=Markup(_vendored("uPlot.min.css")),
+        styles=Markup(_asset(*_UPLOT, "uPlot.min.css")),
         **values,
     )
 
@@ -230,8 +225,7 @@ def _section(
         has=frozenset(has),
         blocks_left_out=int(case.rows["blocks"].max()) - blocks,
         failures=tuple(
-            FailureText(row["allocator"], findings.failed_request(row))
-            for row in failures.to_dict("records")
+            (row["allocator"], findings.failed_request(row)) for row in failures.to_dict("records")
         ),
     )
 
@@ -344,17 +338,8 @@ def spoken(spec: str) -> str:
 
 
 @cache
-def _template(name: str) -> str:
-    return (files("allocbench.reports.page") / "templates" / name).read_text(encoding="utf-8")
-
-
-@cache
-def _vendored(name: str) -> str:
-    return (
-        (files("allocbench.reports.page") / "vendor" / "uplot" / name)
-        .read_text(encoding="utf-8")
-        .strip()
-    )
+def _asset(*path: str) -> str:
+    return files("allocbench.reports.page").joinpath(*path).read_text(encoding="utf-8").strip()
 
 
 def _digest(script: str) -> str:

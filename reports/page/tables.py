@@ -202,7 +202,7 @@ def to_rich(table: Table) -> RichTable:
     least = max((least_width(row.allocator) for row in table.rows), default=0)
     drawn.add_column("allocator", vertical="top", min_width=least)
     for heading in table.headings:
-        drawn.add_column(Text(_one_word_a_line(heading)), justify="right", no_wrap=True)
+        drawn.add_column(Text(heading.text.replace(" ", "\n")), justify="right", no_wrap=True)
     with_ratio = [
         next((n for n, h in enumerate(table.headings) if h.column.group == group), -1)
         for group in ("memory", "time")
@@ -379,10 +379,6 @@ def _legend(table: Table) -> str:
     signs = "lower is better; + best, - worst of the candidates; ! requests failed: not ranked"
     absent = f"\nnot available: {', '.join(table.absent)}" if table.absent else ""
     return f"{table.caption}\n{signs}{absent}"
-
-
-def _one_word_a_line(heading: Heading) -> str:
-    return heading.text.replace(" ", "\n")
 
 
 def _row_name(row: Row) -> Text:
