@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from allocbench.allocators import SpecError
 from allocbench.base import units
@@ -151,7 +152,7 @@ def environment(
     """
     check_host()
     limits = limits or Limits()
-    settings = {
+    settings: dict[str, Any] = {
         "settings": device.settings() | {"usage": str(Path(folder).resolve() / "usage")},
         "core": str(core()),
         "cache": str(cache() / "null-gpu"),
@@ -163,16 +164,10 @@ def environment(
         "values": dict(limits.values),
         "number": limits.number,
         "share": limits.share,
-        "alone": device.world is not None,
-    }
-    variables = {
-        VARIABLE: json.dumps(settings),
-        **hook_variables(_HOOK, os.environ),
-        # The processes in which torch.compile would compile find no libraries of the null GPU.
-        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "ranks": dict[str, str](),
     }
     if device.world is not None:
-        variables |= {
+        settings["ranks"] = {
             "RANK": str(device.rank),
             "LOCAL_RANK": str((device.rank or 0) % device.count),
             "WORLD_SIZE": str(device.world),
@@ -180,7 +175,13 @@ def environment(
             "MASTER_ADDR": "127.0.0.1",
             "MASTER_PORT": "29500",
         }
-    return variables
+    return {
+        VARIABLE: json.dumps(settings),
+        **hook_variables(_HOOK, os.environ),
+        # The processes in which torch.compile would compile find no libraries of the null GPU.
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        **settings["ranks"],
+    }
 
 
 def summary(folder: str | Path) -> Summary:

@@ -26,7 +26,7 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from . import known_values
-from .collectives import Collectives, Messages, Objects, be_alone
+from .collectives import Collectives, Messages, Objects, be_alone, launch_alone
 from .dispatcher import Dispatcher, UnknownLayoutError
 from .following import Follower, HostCopies
 from .guesses import Guesses
@@ -54,6 +54,8 @@ class Process:
 
     def __init__(self, told: dict[str, Any], package: Path) -> None:
         self._told, self._pid, self._steps = told, os.getpid(), 0
+        self.alone = bool(told["ranks"])
+        os.environ |= told["ranks"]  # a launcher may have set others
         self._optimizer: int | None = None
         folder = self._libraries(package)
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
@@ -81,10 +83,10 @@ class Process:
 
         register_optimizer_step_post_hook(self._on_step)
         if torch.distributed.is_available():
-            messages = Messages(torch, self._told["alone"])
+            messages = Messages(torch, self.alone)
             Objects(torch, messages).watch()
             Collectives(torch, follower, self.copies, messages).follow()
-            if self._told["alone"]:
+            if self.alone:
                 be_alone(torch)
         try:
             follower.follow()
@@ -229,7 +231,13 @@ def _know_packed(masking: ModuleType) -> None:
     known_values.know_packed(masking, is_compiling, _process.copies)
 
 
+def _launch(launcher: ModuleType) -> None:
+    if _process.alone:
+        launch_alone(launcher)
+
+
 AFTER = {
+    "torch.distributed.launcher.api": _launch,
     "transformers.generation.utils": known_values.end_at_length,
     "transformers.masking_utils": _know_packed,
 }

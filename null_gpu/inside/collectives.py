@@ -382,6 +382,19 @@ def replace_in(package: str, name: str, function: Any) -> None:
 _UNIQUE_ID = b"\1" * 128  # what rank 0 would have stored there for NCCL
 
 
+def launch_alone(launcher: ModuleType) -> None:
+    """Have a launcher, such as torchrun, start a single worker, for the rank that runs."""
+    configuration = launcher.LaunchConfig
+    finish = configuration.__post_init__
+
+    def alone(self: Any) -> None:
+        self.min_nodes = self.max_nodes = self.nproc_per_node = 1
+        self.rdzv_backend, self.rdzv_endpoint = "c10d", "localhost:0"
+        finish(self)
+
+    configuration.__post_init__ = alone
+
+
 def be_alone(torch: ModuleType) -> None:
     """Have `init_process_group` start this rank at once; the null GPU answers its collectives.
 

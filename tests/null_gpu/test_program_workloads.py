@@ -429,3 +429,22 @@ def test_libraries_are_made_and_loaded_only_where_nobody_else_can_write(
         subprocess.run([interpreter, "-P", *called, *line], check=True, capture_output=True)
         assert driver.read_bytes() == whole
         assert open_to_others.stat().st_mode & 0o022 == 0
+
+
+RANKS = """
+import os
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("nccl")
+whole = torch.empty(dist.get_world_size() << 20, device="cuda")
+dist.all_gather_into_tensor(whole, torch.empty(1 << 20, device="cuda"))
+print("rank", dist.get_rank(), os.environ["LOCAL_WORLD_SIZE"], whole.numel() >> 20, flush=True)
+"""
+
+
+def test_a_launcher_starts_the_one_rank_that_runs() -> None:
+    Path("ranks.py").write_text(RANKS)
+    launcher = [str(Path(python()).with_name("torchrun")), "--nproc-per-node", "8", "--nnodes", "9"]
+    done = asked(*FIT, "--device", "null:l4,rank=3,world=72", "--", *launcher, "ranks.py")
+    assert [line for line in done.stderr.splitlines() if line.startswith("rank")] == ["rank 3 1 72"]
