@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from allocbench.questions.league import OFFLINE, frozen
 from allocbench.workloads import Trace, catalog, lifetimes
+from benchmarks.workshop import hidden_set, instances
 from benchmarks.workshop.originals import planners
 from benchmarks.workshop.originals.__main__ import RESULTS
 from benchmarks.workshop.originals.contestants import ALLOCATORS
@@ -83,3 +85,26 @@ def test_originals_that_equal_their_replica_have_its_ratios() -> None:
             compared += 1
             assert ratios == {name: ours[row["replica"]][name] for name in ratios}
     assert compared >= 3
+
+
+def test_every_planner_has_a_ratio_or_none_for_every_instance() -> None:
+    rows = json.loads(instances.RESULTS.read_text())["planners"]
+    for row in rows:
+        assert {*row["ratios"]} == {*instances.INSTANCES}
+        assert all(ratio is None or ratio >= 1 for ratio in row["ratios"].values())
+
+
+def test_an_instance_is_known_by_its_bytes(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / next(iter(instances.INSTANCES))).write_text("id,lower,upper,size\n")
+    with pytest.raises(SystemExit, match="its SHA-256 differs"):
+        list(instances._found(tmp_path))
+
+
+def test_a_seed_makes_one_hidden_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hidden_set, "SERVERS", 1)
+    monkeypatch.setattr(hidden_set, "SEQUENCES", 2)
+    first, again, other = (hidden_set.workloads(seed) for seed in ("one", "one", "two"))
+    assert [len(names) for names in first.values()] == [1, 2]
+    assert hidden_set.commitment(first) == hidden_set.commitment(again)
+    assert hidden_set.commitment(first) != hidden_set.commitment(other)

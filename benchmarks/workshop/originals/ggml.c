@@ -1,6 +1,6 @@
 /* ggml's graph allocator (ggml-alloc.c), from its sources, as a planner: FILE OUT reads lifetimes as
-   id,lower,upper,size, sorted by lower, and writes id,offset. Its functions are static, so the file
-   is included. SPDX-License-Identifier: Apache-2.0 */
+   id,lower,upper,size and writes id,offset. Its functions are static, so the file is included.
+   SPDX-License-Identifier: Apache-2.0 */
 #include <ggml-alloc.c>
 
 struct block {
@@ -14,6 +14,12 @@ void ggml_abort(char const* file, int line, char const* text, ...) {
   exit(1);
 }
 void ggml_log_internal(enum ggml_log_level level, char const* text, ...) { fputs(text, stderr); }
+
+static int by_begin(void const* a, void const* b) {
+  struct block const *const x = a, *const y = b;
+  if (x->lower != y->lower) return x->lower < y->lower ? -1 : 1;
+  return x->id < y->id ? -1 : x->id > y->id;
+}
 
 static int by_end(void const* a, void const* b) {
   struct block const *const x = *(struct block* const*)a, *const y = *(struct block* const*)b;
@@ -31,6 +37,7 @@ int main(int count, char** arguments) {
     struct block* const one = &blocks[n];
     sscanf(line, "%lld,%lld,%lld,%lld", &one->id, &one->lower, &one->upper, &one->size);
   }
+  qsort(blocks, n, sizeof *blocks, by_begin);
   struct block** const ends = malloc(n * sizeof *ends);
   for (size_t i = 0; i < n; ++i) ends[i] = &blocks[i];
   qsort(ends, n, sizeof *ends, by_end);
