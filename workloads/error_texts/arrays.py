@@ -20,10 +20,8 @@ def cupy(text: str) -> Found:
             continue
         requested, held, limit = (amount(one, "B") if one else None for one in match.groups())
         parts = [("held by the pool, with free blocks", held)] if held else []
-        yield (
-            match.start(),
-            ErrorText("CuPy", requested=requested, allowed=limit, parts=parts),
-        )
+        found = ErrorText("CuPy", requested=requested, allowed=limit, parts=parts)
+        yield match.start(), found
     old = (
         r"out of memory to allocate (\d{1,19}) bytes \(total (\d{1,19}) bytes"
         r"(?:, limit set to (\d{1,19}) bytes)?\)"
@@ -31,15 +29,13 @@ def cupy(text: str) -> Found:
     for match in each(old, text):  # the total is what it would be with the request
         requested, total = exact(int(match[1])), exact(int(match[2]))
         held = (total - requested).at_least_0
-        yield (
-            match.start(),
-            ErrorText(
-                "CuPy",
-                requested=requested,
-                allowed=exact(int(match[3])) if match[3] else None,
-                parts=[("held by the pool, with free blocks", held)],
-            ),
+        found = ErrorText(
+            "CuPy",
+            requested=requested,
+            allowed=exact(int(match[3])) if match[3] else None,
+            parts=[("held by the pool, with free blocks", held)],
         )
+        yield match.start(), found
 
 
 def rmm(text: str) -> Found:
@@ -49,17 +45,15 @@ def rmm(text: str) -> Found:
         sizes = compiled("current/max/try size = AMOUNT, AMOUNT, AMOUNT").search(message)
         held = amount(sizes[1], sizes[2]) if sizes else None
         most = amount(sizes[3], sizes[4]) if sizes else None
-        yield (
-            match.start(),
-            ErrorText(
-                "RMM",
-                requested=amount(match[1], match[2]) if match[1] else None,
-                allowed=most,
-                free=(most - held).at_least_0 if most and held else None,
-                limit_leaves=True,
-                parts=[("held by the pool, with free blocks", held)] if held else [],
-            ),
+        found = ErrorText(
+            "RMM",
+            requested=amount(match[1], match[2]) if match[1] else None,
+            allowed=most,
+            free=(most - held).at_least_0 if most and held else None,
+            limit_leaves=True,
+            parts=[("held by the pool, with free blocks", held)] if held else [],
         )
+        yield match.start(), found
     failed = r"out_of_memory: (?:CUDA|RMM) (?:error|failure) (?:\(failed to allocate AMOUNT\) )?at"
     for match in each(failed, text):
         requested = amount(match[1], match[2]) if match[1] else None

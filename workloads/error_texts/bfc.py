@@ -204,17 +204,15 @@ def pool_of_driver(text: str) -> Found:
         reported = _FREE.search(message)
         numbers = {name: int(value) for name, value in _STATISTIC.findall(message)}
         free, total = (exact(int(n)) for n in reported.groups()) if reported else (None, None)
-        yield (
-            match.start(),
-            ErrorText(
-                "BFC",
-                requested=exact(int(match[2])),
-                free=free,
-                total=total,
-                allocated=exact(numbers["InUse"]) if "InUse" in numbers else None,
-                device=match[1],
-            ),
+        found = ErrorText(
+            "BFC",
+            requested=exact(int(match[2])),
+            free=free,
+            total=total,
+            allocated=exact(numbers["InUse"]) if "InUse" in numbers else None,
+            device=match[1],
         )
+        yield match.start(), found
 
 
 _TYPES = {"float": 4, "half": 2, "bfloat16": 2, "double": 8, "bool": 1, "complex64": 8} | {
@@ -244,10 +242,8 @@ def onnx(text: str) -> Found:
         free, requested = exact(int(match[1])), exact(int(match[2]))
         if requested.low <= free.high:  # its number is cut
             continue
-        yield (
-            match.start(),
-            ErrorText("ONNX Runtime", requested=requested, free=free, limit_leaves=True),
-        )
+        found = ErrorText("ONNX Runtime", requested=requested, free=free, limit_leaves=True)
+        yield match.start(), found
     extended = list(
         each(r"bfc_arena\.cc:\d+ Extend\w*\] Extended allocation by (\d{1,19}) bytes", text)
     )

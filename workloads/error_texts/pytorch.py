@@ -142,18 +142,16 @@ def mps(text: str) -> Found:
     for match in each(pattern, text):
         held, other = amount(match[1], match[2]), amount(match[3], match[4])
         allowed = amount(match[5], match[6]) if match[5] else None
-        yield (
-            match.start(),
-            ErrorText(
-                "PyTorch",
-                requested=amount(match[7], match[8]),
-                free=None if allowed is None else (allowed - held - other).at_least_0,
-                limit_leaves=True,
-                allowed=allowed,
-                parts=[("held by PyTorch, with free blocks", held), ("other allocations", other)],
-                device="MPS",
-            ),
+        found = ErrorText(
+            "PyTorch",
+            requested=amount(match[7], match[8]),
+            free=None if allowed is None else (allowed - held - other).at_least_0,
+            limit_leaves=True,
+            allowed=allowed,
+            parts=[("held by PyTorch, with free blocks", held), ("other allocations", other)],
+            device="MPS",
         )
+        yield match.start(), found
 
 
 def host(text: str) -> Found:
@@ -204,18 +202,16 @@ def summary(text: str) -> Found:
         if pieces := rows.get("Non-releasable memory"):
             parts.append(("free in segments that are partly allocated", pieces[0]))
         failures = re.search(r"\b(?:CUDA|HIP|XPU) OOMs: (\d{1,9})", table)
-        yield (
-            match.start(),
-            ErrorText(
-                "PyTorch",
-                message=False,
-                failures=int(failures[1]) if failures else 0,
-                allocated=allocated[0],
-                unallocated=(reserved[0] - allocated[0]).at_least_0,
-                parts=parts,
-                device=f"GPU {match[1]}",
-            ),
+        found = ErrorText(
+            "PyTorch",
+            message=False,
+            failures=int(failures[1]) if failures else 0,
+            allocated=allocated[0],
+            unallocated=(reserved[0] - allocated[0]).at_least_0,
+            parts=parts,
+            device=f"GPU {match[1]}",
         )
+        yield match.start(), found
 
 
 _DRIVER = (

@@ -58,10 +58,8 @@ def vllm(text: str) -> Found:
         if not all(re.fullmatch(r"\d+(\.\d+)?", number) for number in match.groups()):
             continue
         available, total, needs = (amount(match[n], "GiB") for n in (1, 2, 4))
-        yield (
-            match.start(),
-            ErrorText("vLLM", needed=needs, available=available, total=total, **told),
-        )
+        found = ErrorText("vLLM", needed=needs, available=available, total=total, **told)
+        yield match.start(), found
 
 
 def sglang(text: str) -> Found:
@@ -101,17 +99,15 @@ def llama(text: str) -> Found:
         free = re.search(rf"using device {device} .{{0,200}}? - (\d{{1,12}}) (MiB) free", before)
         # Lines before the free bytes belong to another model.
         alone = free is not None and len(buffers) == len(_buffers(before[free.end() :], device))
-        yield (
-            match.start(),
-            ErrorText(
-                "llama.cpp",
-                requested=requested,
-                needed=sum((one.size for one in _kept(before, device)), requested),
-                available=floor(free[1], free[2]) if free and alone else None,
-                buffers=buffers,
-                device=device,
-            ),
+        found = ErrorText(
+            "llama.cpp",
+            requested=requested,
+            needed=sum((one.size for one in _kept(before, device)), requested),
+            available=floor(free[1], free[2]) if free and alone else None,
+            buffers=buffers,
+            device=device,
         )
+        yield match.start(), found
     for match in each(r"ggml_vulkan: Device memory allocation of size (\d{1,19}) failed", text):
         yield match.start(), ErrorText("llama.cpp", requested=exact(int(match[1])), device="Vulkan")
     if buffers := _buffers(text, "CUDA0"):
@@ -141,7 +137,5 @@ def ollama(text: str) -> Found:
     pattern = r"model requires more system memory \(AMOUNT\) than is available \(AMOUNT\)"
     for match in each(pattern, text):
         needs, available = amount(match[1], match[2]), amount(match[3], match[4])
-        yield (
-            match.start(),
-            ErrorText("llama.cpp", needed=needs, available=available, device=HOST),
-        )
+        found = ErrorText("llama.cpp", needed=needs, available=available, device=HOST)
+        yield match.start(), found

@@ -32,20 +32,18 @@ def xla(text: str) -> Found:
     for match, message in messages(pattern, text, _MOST_LETTERS):
         listed = [(name, _find(rf"\b{name}: AMOUNT", message)) for name in _PARTS]
         parts = [(name, size) for name, size in listed if size is not None]
-        yield (
-            match.start(),
-            ErrorText(
-                "XLA",
-                requested=exact(int(match[3])) if match[3] else twice_rounded(match[1], match[2]),
-                needed=dict(parts).get("total allocation"),
-                gaps=None,  # buffers may also be in host memory
-                allowed=Amount(min(limits), max(limits)) if limits else None,
-                limit_leaves=bool(limits),
-                share=share,
-                parts=parts,
-                buffers=_buffers(message),
-            ),
+        found = ErrorText(
+            "XLA",
+            requested=exact(int(match[3])) if match[3] else twice_rounded(match[1], match[2]),
+            needed=dict(parts).get("total allocation"),
+            gaps=None,  # buffers may also be in host memory
+            allowed=Amount(min(limits), max(limits)) if limits else None,
+            limit_leaves=bool(limits),
+            share=share,
+            parts=parts,
+            buffers=_buffers(message),
         )
+        yield match.start(), found
 
 
 _LIMIT = re.compile(
@@ -68,18 +66,16 @@ def _too_large(text: str) -> Found:
     for match, message in messages(pattern, text, _MOST_LETTERS):
         gaps = re.search(r"% fragmentation \(([0-9.]{1,12}) ?([KMGT]?i?B?)\)", message)
         parts = [(name, _find(rf" {name} AMOUNT", message[:1500])) for name in _TPU_PARTS]
-        yield (
-            match.start(),
-            ErrorText(
-                "XLA",
-                needed=twice_rounded(match[2], match[3]),
-                available=twice_rounded(match[4], match[5]),
-                gaps=_gaps(gaps),
-                parts=[(name, size) for name, size in parts if size is not None],
-                device=match[1],
-                buffers=_buffers(message),
-            ),
+        found = ErrorText(
+            "XLA",
+            needed=twice_rounded(match[2], match[3]),
+            available=twice_rounded(match[4], match[5]),
+            gaps=_gaps(gaps),
+            parts=[(name, size) for name, size in parts if size is not None],
+            device=match[1],
+            buffers=_buffers(message),
         )
+        yield match.start(), found
 
 
 def _gaps(match: re.Match[str] | None) -> Amount | None:
@@ -96,17 +92,15 @@ def _reservations(text: str) -> Found:
     )
     for match in each(pattern, text):
         free = twice_rounded(match[3], match[4]) if match[3] else None
-        yield (
-            match.start(),
-            ErrorText(
-                "XLA",
-                requested=twice_rounded(match[1], match[2]),
-                free=free and exact(0),
-                unallocated=free,
-                largest_free=twice_rounded(match[7], match[8]) if match[7] else None,
-                device="hbm",
-            ),
+        found = ErrorText(
+            "XLA",
+            requested=twice_rounded(match[1], match[2]),
+            free=free and exact(0),
+            unallocated=free,
+            largest_free=twice_rounded(match[7], match[8]) if match[7] else None,
+            device="hbm",
         )
+        yield match.start(), found
 
 
 def _find(pattern: str, text: str) -> Amount | None:
