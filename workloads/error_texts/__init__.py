@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from allocbench.base.error_text import Amount, ErrorText
-from allocbench.workloads.error_texts import arrays, bfc, pytorch, servers, xla
+from allocbench.workloads.error_texts import bfc, pytorch, servers_and_libraries, xla
 from allocbench.workloads.error_texts.amounts import Found
 from allocbench.workloads.error_texts.bfc import state
 
@@ -74,11 +74,11 @@ _READERS: Sequence[Callable[[str], Found]] = (
     bfc.pool_of_driver,
     bfc.tensor,
     bfc.onnx,
-    arrays.cupy,
-    arrays.rmm,
-    arrays.tensorrt,
-    servers.vllm,
-    servers.sglang,
-    servers.llama,
-    servers.ollama,
+    servers_and_libraries.cupy,
+    servers_and_libraries.rmm,
+    servers_and_libraries.tensorrt,
+    servers_and_libraries.vllm,
+    servers_and_libraries.sglang,
+    servers_and_libraries.llama,
+    servers_and_libraries.ollama,
 )
