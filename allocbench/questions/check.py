@@ -15,11 +15,11 @@ from allocbench.base.cards import find, label
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload
-from allocbench.questions import growth, vary
+from allocbench.questions import vary
 from allocbench.questions.best import Best, best
-from allocbench.questions.explain import kind_of, leak_of_failure
+from allocbench.questions.explain import kind_of, leak_in_words, leak_of_failure
 from allocbench.questions.failure import Failure, first_failure
-from allocbench.questions.growth import RepeatedGrowth, growing_reserve, leak_of
+from allocbench.questions.growth import growing_reserve, leak_of, sentence
 from allocbench.questions.hazards import breaks, caveats, reserve_in_words
 from allocbench.questions.holding import by_kind, holders
 from allocbench.questions.occupancy import beside
@@ -36,7 +36,6 @@ from allocbench.reports.advice.recommending import LOSSES
 from allocbench.workloads import Trace
 from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 
-_LONG_RUN = 100_000  # steps; slower growth is not called a leak
 _STEPS = 3  # a recording that goes on shows a program's need if it has as many steps
 _MOST_HOLDERS = 5
 _MOST_EDITED = 300_000  # events of a trace whose edits are tried, so that the answer takes seconds
@@ -188,16 +187,13 @@ class _Case:
         run, trace = self.run, self.trace
         need, capacity = self.need or run.capacity, run.capacity
         leak = leak_of(trace)
-        grows = (growth.sentence(leak, need, capacity, self.device),) if leak else ()
+        grows = (sentence(leak, need, capacity, self.device),) if leak else ()
         if told := reserve_in_words(run, self.allocator):
             remedies = self._settings(self._best(), steady=True) if self.tries else ()
             told = sentences.grows(self.device, False, told)
             return self._made("grows", told, remedies, more=grows)
-        if leak:
-            # In a part of a program, repetitions may be those of the layers of a model.
-            sure = leak.marked or trace.coverage.begins == "start"
-            if sure and leak.steps + (capacity - need) // max(1, leak.rate) <= _LONG_RUN:
-                return self._made("grows", sentences.grows(self.device, False, *grows))
+        if leak and leak.counts(trace, need, capacity):
+            return self._made("grows", sentences.grows(self.device, False, *grows))
         if not _shown(trace, capacity):
             told = sentences.part_fits(self.device, need, self.smallest)
             return self._made("unknown", told)
@@ -215,36 +211,35 @@ class _Case:
 
     def _fails(self, failure: Failure) -> Answer:
         """A request fails with the program's own settings."""
-        run, bound = self.run, self.trace.coverage.bound
+        run, trace, bound = self.run, self.trace, self.trace.coverage.bound
         operator = one_line(failure.operator)
         fails = sentences.request_fails(failure.requested, operator, failure.step)
-        leak = self._leak(failure)
-        if kind_of(failure) == "full":
-            if leak:
-                told = sentences.grows(self.device, True, growth.sentence(leak))
-                return self._made("grows", told, event=failure.event - 1)
+        leak, event = leak_of_failure(failure), failure.event - 1
+        growth = leak_in_words(leak, failure) if leak else ""
+        first = "" if leak and leak.event == failure.event else fails
+        grows = sentences.grows(self.device, True, growth, first)
+        full = kind_of(failure) == "full"
+        if leak and (full or (self.need or 0) - leak.bytes <= run.capacity):
+            return self._made("grows", grows, event=event)
+        if full:
             told = sentences.too_big(self.device, failure.load, bound, run.capacity, fails)
             remedies = self._edits() + self._cards(with_conf(EXPANDABLE))
             return self._made("too_big", told, remedies)
         found = self._best()
         settings = self._settings(found)
+        if leak and settings:  # a setting only postpones the failure
+            return self._made("grows", grows, event=event)
         remedies = settings or self._edits()
         remedies += self._cards(settings[0].change if settings else with_conf(EXPANDABLE))
         if not settings:
             remedies += self._allocators(found)
+        case, part = (
+            (self.device, fails, failure.load, run.capacity),
+            not _shown(trace, run.capacity),
+        )
         verdict: Verdict = "fits_with_setting" if settings else "fragmented"
-        say = sentences.needs_setting if settings else sentences.fragmented
-        told = say(self.device, fails, failure.load, run.capacity)
-        if leak:
-            verdict, told = "grows", sentences.grows(self.device, True, growth.sentence(leak))
-        return self._made(verdict, told, remedies, failure.event - 1)
-
-    def _leak(self, failure: Failure) -> RepeatedGrowth | None:
-        """What accumulates, if the program would fit without it."""
-        leak = leak_of_failure(failure)
-        if leak is None or kind_of(failure) == "full":
-            return leak
-        return leak if (self.need or 0) - leak.bytes <= self.run.capacity else None
+        told = sentences.needs_setting(*case, part) if settings else sentences.fragmented(*case)
+        return self._made(verdict, told, remedies, event, (growth,) if leak else ())
 
     def _best(self) -> Best:
         """What `recommend` finds."""

@@ -97,11 +97,21 @@ def explain(
 
 
 def leak_of_failure(failure: Failure) -> RepeatedGrowth | None:
-    """What accumulates until a request fails, if the request would fit without it."""
-    leak = leak_of(failure.workload.trace, failure.event)
-    if leak is None or failure.live - leak.bytes + failure.requested > failure.capacity:
-        return None
-    return leak
+    """What accumulates until a request fails, or later, if the program would fit without it."""
+    trace, capacity = failure.workload.trace, failure.capacity
+    needed = failure.live + failure.requested
+    leak = leak_of(trace) if needed <= capacity else None  # what would fill the device later
+    if leak and failure.load - leak.bytes <= capacity:
+        return leak if leak.counts(trace, failure.load, capacity) else None
+    leak = leak_of(trace, failure.event)
+    return leak if leak and needed - leak.bytes <= capacity else None
+
+
+def leak_in_words(leak: RepeatedGrowth, failure: Failure) -> str:
+    """What accumulates, and when the device is full."""
+    if leak.event == failure.event:
+        return growth.sentence(leak)
+    return growth.sentence(leak, failure.load, failure.capacity)
 
 
 STAGES = 3
@@ -204,7 +214,7 @@ def verdict(explanation: Explanation) -> str:
         words += f". To complete the trace, this allocator {needs(explanation.min_capacity, bound)}"
         if explanation.card:
             words += f"; the smallest card that is large enough is the {explanation.card}"
-    grows = f"{growth.sentence(leak)} " if leak else ""
+    grows = f"{leak_in_words(leak, failure)} " if leak else ""
     return f"{grows}{words[0].upper()}{words[1:]}."
 
 

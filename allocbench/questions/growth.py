@@ -30,6 +30,7 @@ _STEPS = 3
 _LEAST = 512
 """Bytes that a step must leave at least: a million steps with less do not fill 512 MB."""
 _LEVELS = ("reserved", "requested")
+_LONG_RUN = 100_000  # steps; slower growth is not called a leak
 _LATEST = 100_000  # events in which a repetition is looked for
 
 Ints = NDArray[np.int64]
@@ -57,20 +58,34 @@ class Growth:
 
 @dataclass(frozen=True)
 class RepeatedGrowth:
-    """What grows, most bytes first. rate: the fewest bytes that one of the last steps kept.
+    """What grows until an event, most bytes first. rate: the fewest bytes that a late step kept.
 
-    steps: how many the trace has. marked: whether marks begin them; else they are repetitions.
+    steps: how many there are until then. marked: whether marks begin them; else they are
+    repetitions.
     """
 
     growths: tuple[Growth, ...]
     rate: int
     steps: int
     marked: bool
+    event: int
 
     @property
     def bytes(self) -> int:
         """Requested bytes of all blocks that accumulated."""
         return sum(growth.bytes for growth in self.growths)
+
+    def full_after(self, need: int, capacity: int) -> int:
+        """The step after which a device is full. need: bytes that the steps until now need."""
+        return max(1, self.steps + (capacity - need) // self.rate)
+
+    def counts(self, trace: Trace, need: int, capacity: int) -> bool:
+        """Whether it fills a device in a run of usual length.
+
+        In a part of a program, repetitions may be those of the layers of a model.
+        """
+        sure = self.marked or trace.coverage.begins == "start"
+        return sure and self.full_after(need, capacity) <= _LONG_RUN
 
 
 def leak_of(trace: Trace, event: int | None = None) -> RepeatedGrowth | None:
@@ -88,7 +103,7 @@ def leak_of(trace: Trace, event: int | None = None) -> RepeatedGrowth | None:
             if found := _growths(trace, begins, end, until, allocs, ends):
                 groups, rate = found
                 steps = int(np.count_nonzero(begins < until))
-                return RepeatedGrowth(tuple(groups), rate, steps, marked)
+                return RepeatedGrowth(tuple(groups), rate, steps, marked, until)
     return None
 
 
@@ -265,8 +280,9 @@ def sentence(
     need: bytes that the steps of the trace need there; None if they have filled it.
     """
     size, step = units.size, "step" if leak.marked else "repetition"
-    last = leak.steps + (0 if need is None else (capacity - need) // leak.rate)
-    full = f"in {step} {last:,}" if need is None else f"after {step} {last:,} on {device}"
+    full = f"in {step} {leak.steps:,}"
+    if need is not None:
+        full = f"after {step} {leak.full_after(need, capacity):,}{device and f' on {device}'}"
     largest, *others = leak.growths
     by = f" by {largest.operator}" if largest.operator else ""
     by += f", called by {one_line(largest.caller)}," if largest.caller else ""

@@ -11,6 +11,7 @@ import pandas as pd
 from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.best import COLUMNS as OF_BEST
 from allocbench.questions.best import Best, best
+from allocbench.questions.growth import leak_of
 from allocbench.questions.hazards import caveats, growing
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import WEIGHTS, Weights
@@ -71,6 +72,7 @@ def study(
         steps=trace.steps,
         kinds=kinds_of_steps(trace),
         coverage=trace.coverage.sentence,
+        grows=leak_of(trace) is not None,
     )
     ranked = rows.assign(
         cost=rows["allocator"].map(advice.costs).astype("float64"),

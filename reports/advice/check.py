@@ -136,9 +136,15 @@ MORE_ROOM = " That is little. This leaves more room:"
 """After `fits`, if a change leaves more room."""
 
 
-def needs_setting(device: str, fails: str, load: int, capacity: int) -> str:
-    """It fits only with a setting."""
-    return f"FITS {device} ONLY WITH A SETTING: without it, {_in_pieces(fails, load, capacity)}."
+def needs_setting(device: str, fails: str, load: int, capacity: int, part: bool) -> str:
+    """It fits only with a setting. part: whether the recording is too small a part to be sure."""
+    why = _in_pieces(fails, load, capacity)
+    if part:
+        return (
+            f"DOES NOT FIT {device} AS IT IS: {why}. What was recorded fits with a setting, but it"
+            " is a part of the program."
+        )
+    return f"FITS {device} ONLY WITH A SETTING: without it, {why}."
 
 
 def pools(count: int, need: int, alone: int) -> str:
@@ -181,10 +187,14 @@ def no_card(need: int, bound: bool) -> str:
     return f"DOES NOT FIT any card in the list: it needs {least}{units.size(need)}."
 
 
-def grows(device: str, fails: bool, how: str) -> str:
-    """It takes more from step to step. how: sentences. fails: whether the trace fails there."""
+def grows(device: str, fails: bool, how: str, request: str = "") -> str:
+    """It takes more from step to step. how: sentences. fails: whether the trace fails there.
+
+    request: which request fails, if the device is not full of what accumulates by then.
+    """
     head = f"DOES NOT FIT {device}" if fails else f"FITS {device} ONLY AT FIRST"
-    return f"{head}: it grows. {how}"
+    first = f"{_upper(request)}. " if request else ""
+    return f"{head}: it grows. {first}{how}"
 
 
 def cannot_tell(device: str, why: str) -> str:

@@ -202,6 +202,7 @@ class Best:
     ) -> Best:
         """The best of these kinds: the default if it fits with room, else the cheapest.
 
+        Settings that fit with room come before plug-ins, whatever these cost or leave.
         Only options that leave about the most room are considered: at most CLOSE of the device less
         than any of `options`, of whatever kind; where no option of these kinds does, at most CLOSE
         less than any of them. So the best of all kinds is also the best of its own kind. Options
@@ -215,6 +216,8 @@ class Best:
         for option in those:
             if option.kind == "default" and capacity and not option.excess:
                 return Best(option)
+        settings = [option for option in those if option.kind == "setting" and not option.excess]
+        those = settings if capacity and settings else those
         near = _near(those, fitting, capacity) or _near(those, those, capacity)
         near.sort(key=lambda option: (option.cost, option.need or 0, option.name))
         best = near[0]

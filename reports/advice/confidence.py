@@ -39,12 +39,14 @@ def confidence(
     steps: int,
     kinds: int,
     coverage: str = "",
+    grows: bool = False,
 ) -> Confidence:
     """How reliable the advice is, and why.
 
     rows: with failed_orders. orders: number of traces tried with the steps in another order.
     wanted: how many there should have been. steps, kinds: of the trace; steps of the same kind
     request the same sizes. coverage: what the trace lacks of its program, "" for a whole one.
+    grows: whether the program keeps more in each step.
     """
     if advice.chosen is None:
         return Confidence("none", ())
@@ -78,8 +80,10 @@ def confidence(
             else f"Device time is an estimate; {advice.rival} would be recommended instead {when}."
         )
     grounds.append(_lengths(steps, kinds))
+    if grows:
+        grounds.append("The program keeps more in each step, so it needs more later.")
     level: Literal["low", "medium", "high"] = "high" if not doubts else "medium"
-    return Confidence("low" if broken else level, tuple(grounds))
+    return Confidence("low" if broken or grows else level, tuple(grounds))
 
 
 def _untried(steps: int, kinds: int, wanted: int) -> str:

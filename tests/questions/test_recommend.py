@@ -222,15 +222,21 @@ def test_without_advice_there_is_no_confidence() -> None:
 
 
 def test_advice_that_depends_on_device_time_says_so() -> None:
-    given = rows(24, default=(25, 1, False), setting=(22, 0, True), other=(12, 3, True))
-    # Of 24 GiB, 22 and one setting against 12 and a plug-in: 92.67 + 1 against 60 + 30 times the
-    # cost of a page in us, each with 1 for 0.1 us of host time in 10 us of the program's own work.
-    assert (advise(given).chosen, advise(given).rival) == (OTHER, SETTING)
-    only = "only if mapping a page takes more than 1.09 us for 2.00 MiB (1.09x the estimate)"
+    given = rows(24, default=(25, 1, False), setting=(22, 0, True), expandable=(12, 3, True))
+    # One setting each, and 10 of 24 GiB are 41.67 % of the device: 30 times the cost of a page in
+    # us, each with 10 us of the program's own work for 1 %.
+    assert (advise(given).chosen, advise(given).rival) == (EXPANDABLE, SETTING)
+    only = "only if mapping a page takes more than 1.39 us for 2.00 MiB (1.39x the estimate)"
     assert sure(given).level == "medium"
     assert sure(given).grounds[2] == (
         f"Device time is an estimate; {SETTING} would be recommended instead {only}."
     )
+
+
+def test_no_plug_in_is_taken_where_a_setting_leaves_room() -> None:
+    fails, other = (25, 1, False), (12, 0, True)
+    assert advise(rows(24, default=fails, setting=(22, 9, True), other=other)).chosen == SETTING
+    assert advise(rows(24, default=fails, setting=(23, 0, True), other=other)).chosen == OTHER
 
 
 def test_a_choice_between_two_settings_names_the_one_that_other_costs_would_favor() -> None:

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""check, explain, fit, recommend and tune say the same of programs of every kind."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from allocbench.questions import check as checking
+from allocbench.questions.best import of_settings, to_use
+from allocbench.questions.explain import explain, leak_of_failure
+from allocbench.questions.fit import bounds, fit
+from allocbench.questions.recommend import study
+from allocbench.questions.tune import tune
+from allocbench.replays.runner import Runner
+from allocbench.workloads import ALLOC, FREE, MARK, Trace
+from allocbench.workloads.coverage import Coverage
+from tests.traces import MIB, Event, make
+
+PYTORCH = "caching"
+LEAK = 24 * MIB  # in each step
+
+
+def training(seed: int, steps: int = 8, leak: int = 0, **others: object) -> Trace:
+    """Steps with other sizes each: activations, temporaries, and what is never freed."""
+    random, events, sizes = Random(seed), list[Event](), list[int]()
+
+    def alloc(size: int) -> int:
+        events.append((ALLOC, len(sizes), size))
+        sizes.append(size)
+        return len(sizes) - 1
+
+    for _ in range(6):
+        alloc(random.randrange(8, 64) * MIB)
+    for step in range(steps):
+        events.append((MARK, 0, 0))
+        scale = random.uniform(0.4, 1)
+        activations = []
+        for _ in range(6):
+            activations.append(alloc(int(scale * random.choice([37, 53, 91]) * MIB)))
+            events.append((FREE, alloc(int(scale * 120 * MIB)), 0))
+        if leak:
+            alloc(leak)
+        for activation in reversed(activations):
+            temporary = alloc(int(scale * 60 * MIB))
+            events += [(FREE, activation, 0), (FREE, temporary, 0)]
+        if step == 0:
+            for _ in range(6):
+                alloc(40 * MIB)
+    return make(events, labels=("step",), **others)
+
+
+def decoding(seed: int) -> Trace:
+    """Sequences whose caches grow by copies, and end in any order."""
+    random, events, live, count = Random(seed), list[Event](), list[int](), 0
+    for _ in range(40):
+        size = random.randrange(1, 30) * MIB
+        for token in range(random.randrange(2, 12)):
+            events.append((ALLOC, count, size + 3 * token * MIB))
+            if token:
+                events.append((FREE, count - 1, 0))
+            count += 1
+        live.append(count - 1)
+        if len(live) > 5:
+            events.append((FREE, live.pop(random.randrange(len(live))), 0))
+    return make(events)
+
+
+@pytest.mark.parametrize(
+    ("trace", "share", "verdict"),
+    [
+        (training(0), 0.7, "too_big"),
+        (training(0), 1.02, "fits_with_setting"),
+        (training(1), 1.12, "fits_with_setting"),
+        (training(1), 1.4, "fits"),
+        (decoding(0), 1.02, "fragmented"),
+        (decoding(0), 1.2, "fits"),
+        (decoding(1), 1.2, "fits_with_setting"),
+        (training(9, 12, LEAK), 0.95, "grows"),
+        (training(9, 12, LEAK), 1.02, "grows"),
+        (training(9, 12, LEAK), 1.2, "grows"),
+        (training(9, 12, LEAK), 3, "grows"),
+        (training(2, coverage=Coverage(begins="later")), 1.12, "fits_with_setting"),
+        (training(2, coverage=Coverage(ends="failure", request=MIB)), 3, "unknown"),
+    ],
+)
+def test_no_command_contradicts_another(trace: Trace, share: float, verdict: str) -> None:
+    device = f"sim:{int(trace.max_load * share) // MIB}MiB"
+    answer, run = checking.check(trace, device), Runner(trace, device)
+    assert answer.verdict == verdict, answer.sentence
+    assert checking.exit_code(run, PYTORCH) == answer.exit_code
+    found, made = explain(trace, PYTORCH, device), study(trace, device)
+    tuned = tune(trace, PYTORCH, device)
+    (fitted,) = fit(trace, [PYTORCH], device, known=bounds(trace, 0)).to_dict("records")
+    (own,) = made.rows[made.rows["allocator"] == PYTORCH].to_dict("records")
+    assert {fitted["min_capacity"], own["min_capacity"], tuned.default.capacity} == {answer.need}
+    assert {fitted["card"], own["card"]} == {answer.card}
+    assert (found is None) == (own["failures"] == 0) == tuned.default.serves
+    advice = made.advice
+    assert to_use(tuned, of_settings(tuned, run)) == advice.setting
+    if found is not None:
+        assert (found.min_capacity, found.card) == (answer.need, answer.card)
+        leak = leak_of_failure(found.failure)
+        assert verdict != "grows" or leak is not None
+        assert leak is None or "The program grows" in " ".join([answer.sentence, *answer.unknown])
+    by_kind = {remedy.kind: remedy.change for remedy in answer.remedies}
+    assert by_kind.get("setting", advice.setting) == advice.setting
+    assert by_kind.get("allocator", advice.chosen) == advice.chosen
+    if verdict == "too_big":
+        assert (found and found.kind, advice.chosen) == ("full", None)
+    if verdict == "fits_with_setting":
+        assert by_kind["setting"] == advice.setting
+        assert found is not None
+        assert found.kind != "full"
+    if verdict == "fragmented":
+        assert advice.setting is None
+    if verdict in ("grows", "unknown") or answer.bound:
+        assert made.confidence.level != "high"
+    if verdict == "grows":
+        assert not answer.remedies
