@@ -42,7 +42,10 @@ def test_every_library_and_function_that_torch_needs_has_a_home(version: str) ->
     assert nvidias <= homes
     runtime = next(name for name in made if name.startswith("libcudart.so"))
     missing = {name for name, (_, jump) in made[runtime].items() if jump.target == "null_missing"}
-    assert not missing
+    assert not missing & wanted.symbols.keys()
+    others = {"libcuda.so.1": "cuGraphicsMapResources", "libnvidia-ml.so.1": "nvmlDeviceGetSerial"}
+    for library, name in (others | {runtime: "cudaMemPrefetchAsync"}).items():
+        assert made[library][name][1].target == "null_missing"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
