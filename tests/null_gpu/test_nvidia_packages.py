@@ -43,8 +43,8 @@ def test_every_library_and_function_that_torch_needs_has_a_home(version: str) ->
     runtime = next(name for name in made if name.startswith("libcudart.so"))
     missing = {name for name, (_, jump) in made[runtime].items() if jump.target == "null_missing"}
     assert not missing & wanted.symbols.keys()
-    others = {"libcuda.so.1": "cuGraphicsMapResources", "libnvidia-ml.so.1": "nvmlDeviceGetSerial"}
-    for library, name in (others | {runtime: "cudaMemPrefetchAsync"}).items():
+    unused = {"libcuda.so.1": "cuGraphicsMapResources", "libnvidia-ml.so.1": "nvmlDeviceGetSerial"}
+    for library, name in (unused | {runtime: "cudaMemPrefetchAsync"}).items():
         assert made[library][name][1].target == "null_missing"
 
 
