@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from allocbench import __version__
 from allocbench.allocators import _core
 from allocbench.base.text import one_line
@@ -41,7 +43,7 @@ def fingerprint(trace: Trace) -> str:
     arrays = {name: getattr(trace, name) for name in ("op", "block", "size", "stream", "pool")}
     for name, array in {**arrays, **layout}.items():
         if array is not None:
-            digest.update(f"{name} {len(array)} ".encode() + array.tobytes())
+            digest.update(f"{name} {np.size(array)} ".encode() + np.asarray(array).tobytes())
     return digest.hexdigest()[:_DIGITS]
 
 
