@@ -13,6 +13,8 @@ where an interrupted one stopped.
 from __future__ import annotations
 
 import argparse
+import ast
+import functools
 import hashlib
 import os
 import random
@@ -117,7 +119,7 @@ def _draw(database: WorkDB, most: int, seed: int, numbers: bool) -> None:
     worth = [
         item
         for item in items
-        if item.mutations[0].operator_name not in left_out and not _is_of_a_cache(item)
+        if item.mutations[0].operator_name not in left_out and not _changes_nothing(item)
     ]
     drawn = random.Random(seed).sample(worth, most) if 0 < most < len(worth) else worth
     kept = {item.job_id for item in drawn}
@@ -125,12 +127,28 @@ def _draw(database: WorkDB, most: int, seed: int, numbers: bool) -> None:
     database.set_multiple_results(skipped, WorkResult(WorkerOutcome.SKIPPED))
 
 
-def _is_of_a_cache(item: WorkItem) -> bool:
-    """Whether it changes the size of a cache, which changes no result."""
+def _changes_nothing(item: WorkItem) -> bool:
+    """Whether it changes the size of a cache, or an annotation, which nothing evaluates."""
     (mutation, *_) = item.mutations
-    lines = Path(mutation.module_path).read_text(encoding="utf-8").splitlines()
-    place: int = mutation.start_pos[0]
-    return lines[place - 1].lstrip().startswith("@lru_cache")
+    place: tuple[int, int] = mutation.start_pos
+    return any(begin <= place < end for begin, end in _without_effect(mutation.module_path))
+
+
+@functools.cache
+def _without_effect(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Where the annotations and the sizes of caches of a module begin and end: line and column."""
+    found: list[ast.expr | None] = []
+    for node in ast.walk(ast.parse(Path(path).read_text(encoding="utf-8"))):
+        if isinstance(node, ast.AnnAssign | ast.arg):
+            found.append(node.annotation)
+        elif isinstance(node, ast.FunctionDef):
+            found.append(node.returns)
+            found += [one for one in node.decorator_list if "lru_cache" in ast.unparse(one)]
+    return [
+        ((one.lineno, one.col_offset), (one.end_lineno or 0, one.end_col_offset or 0))
+        for one in found
+        if one is not None
+    ]
 
 
 def _report(database: WorkDB, least: float) -> int:

@@ -243,7 +243,7 @@ DRAWN = (
         "reports/advice/confidence.py",
         "spare = (capacity - need) / need if need else 0.0",
         "spare = (capacity - need) / capacity if need else 0.0",
-        ("tests/questions/test_recommend.py::test_confidence_names_its_grounds",),
+        ("tests/reports/test_recommending.py::test_confidence_names_its_grounds",),
     ),
     Bug(
         "what the default leaves is what the winner leaves",

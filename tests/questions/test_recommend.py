@@ -1,255 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""allocbench recommend: the advice over frames, its confidence, and the command."""
+"""allocbench recommend: what it tries, and the command."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
-import pandas as pd
 import pytest
 
 from allocbench import allocators
 from allocbench.questions.best import stages
 from allocbench.questions.recommend import study
 from allocbench.replays.runner import Runner
-from allocbench.reports.advice.choosing import PROGRAM_SECONDS, Weights, kind
-from allocbench.reports.advice.confidence import Confidence, confidence
-from allocbench.reports.advice.recommending import advise
-from allocbench.reports.rows.assumptions import Cost, to_text
 from allocbench.workloads import ALLOC, catalog, write
 from tests.commands import error, folder, output
 from tests.traces import make
 
 __all__ = ["folder"]  # the fixture, by its import
 
-GIB = 1 << 30
 MIB = 1 << 20
-PAGE = Cost("map", 2 * MIB, 1e-6 / 3, 1e-6, 3e-6)
-DEFAULT, SETTING, OTHER = "caching", "caching:max_split_size_mb=64", "slab"
 EXPANDABLE = "caching:conf=expandable_segments:True"
-
-
-def rows(capacity: float, **given: tuple[float, float, bool]) -> pd.DataFrame:
-    """GiB of the device; for each allocator, GiB, device us per event, and whether it completes."""
-    names = {"default": DEFAULT, "setting": SETTING, "expandable": EXPANDABLE, "other": OTHER}
-    made = [
-        {
-            "allocator": names.get(name, name),
-            "device": "the card",
-            "capacity": int(capacity * GIB),
-            "candidate": name != "bump",
-            "failures": int(not fits),
-            "min_capacity": int(gib * GIB),
-            "card": None,
-            "peak_reserved": int(gib * GIB),
-            "device_seconds": microseconds * 1e-6,
-            "device_seconds_per_event": microseconds * 1e-6,
-            "device_seconds_source": "estimate",
-            "device_assumptions": to_text([(PAGE, microseconds)]),
-        }
-        for name, (gib, microseconds, fits) in given.items()
-    ]
-    return pd.DataFrame(made)
-
-
-def test_the_default_is_kept_where_it_fits_with_room() -> None:
-    found = advise(
-        rows(
-            24,
-            default=(2.6, 0.76, True),
-            setting=(2.3, 0.1, True),
-            other=(2.2, 0.1, True),
-            naive=(2.1, 51, True),
-        )
-    )
-    assert found.chosen == found.setting == DEFAULT
-    assert found.keeps
-    assert found.lines[0] == (
-        "Best setting: keep the default. It needs 2.60 GiB and fits the card with 21.4 GiB to"
-        f" spare. {SETTING} needs 2.30 GiB, 11.5% less than the default (2.60 GiB), but the default"
-        " is enough."
-    )
-    assert found.lines[1] == (
-        "Best allocator: keep the default. The best of the others, slab, needs 2.20 GiB, 15.4%"
-        " less."
-    )
-
-
-def test_the_default_without_room_gives_way_to_a_setting_and_not_to_a_plug_in() -> None:
-    found = advise(
-        rows(
-            24,
-            default=(23.9, 0.8, True),
-            setting=(21, 0.9, True),
-            other=(21, 0.8, True),
-            naive=(20, 51, True),
-        )
-    )
-    assert (found.chosen, found.setting, found.allocator) == (SETTING, SETTING, "caching")
-    assert not found.keeps
-
-
-def test_a_plug_in_is_taken_where_no_setting_fits() -> None:
-    given = rows(
-        24,
-        default=(25, 0.8, False),
-        setting=(24.5, 0.8, False),
-        other=(23, 9, True),
-        naive=(22, 51, True),
-    )
-    found = advise(given)
-    assert (found.chosen, found.setting) == (OTHER, None)
-    assert "and fits the card with 1.00 GiB to spare; the default does not fit." in found.lines[1]
-    assert found.lines[0] == (
-        "Best setting: none, because nothing that was tried fits the card."
-        f" {SETTING} needs the least, 24.5 GiB."
-    )
-
-
-def test_naive_is_the_last_resort() -> None:
-    last = rows(24, default=(25, 0.8, False), other=(25, 9, False), naive=(23, 51, True))
-    assert advise(last).chosen == "naive"
-    none = advise(rows(20, default=(25, 0.8, False), naive=(23, 51, False), bump=(1, 0, True)))
-    assert (none.chosen, none.costs) == (None, {})
-    assert "naive needs the least, 23.0 GiB" in none.lines[1]
-
-
-def test_room_counts_before_cost_up_to_half_a_percent_of_the_device() -> None:
-    close = rows(100, default=(103, 1, False), expandable=(99, 0.5, True), setting=(98.5, 9, True))
-    assert advise(close).chosen == EXPANDABLE
-    far = rows(100, default=(103, 1, False), expandable=(99, 0.5, True), setting=(98, 9, True))
-    assert advise(far).chosen == SETTING
-
-
-def test_a_choice_that_fails_in_another_order_counts_as_without_room() -> None:
-    given = rows(24, default=(10, 0.8, True), setting=(9, 0.9, True))
-    assert advise(given, shaky={DEFAULT}).chosen == SETTING
-
-
-def test_the_cost_is_what_the_weights_say() -> None:
-    given = rows(100, default=(99, 1, True), other=(90, 2, True))
-    found = advise(given, weights=Weights(memory=2, time=3, plug_in=7, breaks=11))
-    slower = 1e-6 / (PROGRAM_SECONDS + 1e-6)
-    assert found.costs[OTHER] == pytest.approx(2 * 90 + 3 * 100 * slower + 7 + 11)
-    assert found.costs[DEFAULT] == pytest.approx(2 * 99)
-
-
-def test_a_list_is_one_setting() -> None:
-    weights = Weights(memory=0, time=0, setting=1)
-    costs = {}
-    for spec in (
-        "caching:conf=max_split_size_mb:20",
-        "caching:conf=roundup_power2_divisions:[256:1,512:2,>:4],max_split_size_mb:20",
-        "caching:roundup_power2_divisions=[256:1,512:2,>:4]",
-    ):
-        given = rows(100, **{"default": (10, 1, True), spec: (9, 1, True)})
-        costs[spec] = advise(given, weights=weights).costs[spec]
-    assert list(costs.values()) == [1, 2, 1]
-
-
-def test_how_a_program_is_switched() -> None:
-    kinds = {
-        "caching": "default",
-        "caching:version=2.9": "default",
-        "caching:conf=expandable_segments:True": "setting",
-        "naive": "uncached",
-        "bfc": "plug-in",
-        "limit:bytes=8GiB,of=caching": "plug-in",
-    }
-    assert {spec: kind(spec) for spec in kinds} == kinds
-
-
-def sure(given: pd.DataFrame, **failed: int) -> Confidence:
-    """The confidence of the advice over these rows, after three other orders of twelve steps."""
-    counted = given.assign(failed_orders=[failed.get(name, 0) for name in given["allocator"]])
-    return confidence(counted, advise(given), orders=3, wanted=3, steps=12, kinds=12)
-
-
-def test_confidence_names_its_grounds() -> None:
-    found = sure(rows(24, default=(12, 1, True), other=(11, 1, True)))
-    assert found.level == "high"
-    assert found.grounds == (
-        "It still fits if the program needs twice as much.",
-        "With the steps in another order, it completes 3 of 3 traces.",
-        "Device time is an estimate, but the recommendation is the same if device calls cost more"
-        " or less.",
-        "The trace has 12 steps with 12 different sets of sizes; it shows nothing about longer"
-        " inputs.",
-    )
-    tight = rows(24, default=(25, 1, False), other=(23.5, 1, True))
-    assert sure(tight, caching=3).level == "medium"
-    found = sure(tight, caching=3, slab=1)
-    assert found.level == "low"
-    assert "completes 2 of 3 traces" in found.text
-
-
-@pytest.mark.parametrize(
-    ("need", "tried", "about", "level", "words"),
-    [
-        (95, 3, {}, "high", "5.3% more"),  # of 100 GiB, 5 % are enough room
-        (96, 3, {}, "medium", "4.2% more"),
-        (50, 3, {}, "high", "twice as much"),
-        (51, 3, {}, "high", "96.1% more"),
-        (50, 3, {"coverage": "the end is missing"}, "medium", "The end is missing."),
-        (50, 0, {"steps": 3, "kinds": 1}, "high", "request the same sizes, so"),
-        (50, 0, {"steps": 12, "kinds": 1}, "high", "The steps request the same sizes, so"),
-        (50, 0, {"steps": 3, "kinds": 2}, "medium", "their load exceeds the device"),
-        (50, 0, {"steps": 3, "kinds": 2, "wanted": 0}, "medium", "steps were not tried."),
-        (50, 0, {"steps": 2, "kinds": 1}, "medium", "2 steps, so"),
-        (50, 0, {"steps": 1, "kinds": 1}, "medium", "1 step, so"),
-        (50, 0, {"steps": 0, "kinds": 1}, "medium", "no steps, so"),
-    ],
-)
-def test_confidence_has_doubts(
-    need: float, tried: int, about: dict[str, Any], level: str, words: str
-) -> None:
-    given = rows(100, default=(need, 1, True)).assign(failed_orders=0)
-    told = {"orders": tried, "wanted": 3, "steps": 12, "kinds": 12} | about
-    found = confidence(given, advise(given), **told)
-    assert found.level == level
-    assert words in found.text
-    assert ("longer inputs" in found.text) is (told["kinds"] > 1)
-    assert ("what other inputs would need" in found.text) is (told["steps"] < 2)
-    assert "Device time" in found.text
-    measured = given.assign(device_seconds_source="measured")
-    assert "Device time" not in confidence(measured, advise(measured), **told).text
-
-
-def test_without_advice_there_is_no_confidence() -> None:
-    assert sure(rows(24, default=(25, 1, False))) == Confidence("none", ())
-
-
-def test_advice_that_depends_on_device_time_says_so() -> None:
-    given = rows(24, default=(25, 1, False), setting=(22, 0, True), expandable=(12, 3, True))
-    # One setting each, and 10 of 24 GiB are 41.67 % of the device: 30 times the cost of a page in
-    # us, each with 10 us of the program's own work for 1 %.
-    assert (advise(given).chosen, advise(given).rival) == (EXPANDABLE, SETTING)
-    only = "only if mapping a page takes more than 1.39 us for 2.00 MiB (1.39x the estimate)"
-    assert sure(given).level == "medium"
-    assert sure(given).grounds[2] == (
-        f"Device time is an estimate; {SETTING} would be recommended instead {only}."
-    )
-
-
-def test_no_plug_in_is_taken_where_a_setting_leaves_room() -> None:
-    fails, other = (25, 1, False), (12, 0, True)
-    assert advise(rows(24, default=fails, setting=(22, 9, True), other=other)).chosen == SETTING
-    assert advise(rows(24, default=fails, setting=(23, 0, True), other=other)).chosen == OTHER
-
-
-def test_a_choice_between_two_settings_names_the_one_that_other_costs_would_favor() -> None:
-    given = rows(24, default=(25, 1, False), setting=(22, 0.2, True), expandable=(21, 0.4, True))
-    # One setting each, and 1 of 24 GiB is 4.17 % of the device: 0.417 us of device time.
-    found = advise(given)
-    assert (found.chosen, found.setting, found.rival) == (EXPANDABLE, EXPANDABLE, SETTING)
-    assert found.lines[0].endswith(
-        f" {SETTING} would be better only if mapping a page takes more than 2.08 us for 2.00 MiB"
-        " (2.08x the estimate)."
-    )
-    near = rows(24, default=(25, 1, False), setting=(22, 0.3, True), expandable=(21, 0.4, True))
-    assert (advise(near).chosen, advise(near).rival) == (EXPANDABLE, None)
 
 
 def test_a_study_runs_all_and_remembers() -> None:
