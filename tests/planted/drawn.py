@@ -66,8 +66,8 @@ DRAWN = (
     Bug(
         "garbage collection also takes blocks of private pools",
         "allocators/native/strategies/caching.cpp",
-        "    if (pool_of(stream) != 0) continue;\n    FreeIndex const& free = pools.large.free;",
-        "    FreeIndex const& free = pools.large.free;",
+        "    if (pool_of(pools->small.stream) != 0) continue;\n    FreeIndex const& free",
+        "    FreeIndex const& free",
         (
             "tests/allocators/strategies/test_caching_pools.py::test_garbage_collection_leaves_private_pools_alone",
         ),
