@@ -94,6 +94,11 @@ def test_the_change_of_a_program(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "_devices", lambda settings: [None])  # the stand-in's GPU
         assert peak_change.main(command) == 0
+        codes = [
+            peak_change.main(["--exit-code", "--device", device, *command[:2], *command[-3:]])
+            for device in ("null:l4", "null:l4,memory=199MiB")  # 198 MiB are for the context
+        ]
+    assert codes == [2, 1]  # a part of a program that fits proves nothing
     shown = capsys.readouterr().out
     assert "the peak load grows by 3.91 KiB (66.67 %)" in shown
     assert "| live at the peak | 5.86 KiB | 9.77 KiB |" in shown
