@@ -28,6 +28,8 @@ ALLOCATORS = (
     "cupy_pool",
     "expandable",
     "free_lists",
+    "ggml_pool",
+    "mlx_cache",
     "naive",
     "planned",
     "rmm_arena",

@@ -45,11 +45,12 @@ GIB = 1 << 30
 class Case:
     """A strategy with some options, perhaps wrapped.
 
-    `most` bytes is what they let it reserve, when that is less.
+    `most` bytes is what they let it reserve, when that is less. `alignment` is in bytes.
     """
 
     spec: str
     most: int | None = None
+    alignment: int = 256
 
     def __str__(self) -> str:
         return self.spec
@@ -64,7 +65,7 @@ class Case:
 
     def make(self, capacity: int | str = 64 * MIB, **device: Any) -> Watched:
         on = allocators.SimulatedDevice(capacity, **device)
-        return Watched(allocators.make(self.spec, on))
+        return Watched(allocators.make(self.spec, on), self.alignment)
 
 
 VARIANTS = {
@@ -96,6 +97,11 @@ VARIANTS = {
         ),
     ],
     "cupy_pool": [Case("cupy_pool:memory_limit=48MiB", most=48 * MIB)],
+    "ggml_pool": [Case("ggml_pool:vmm=true", alignment=128)],
+    "mlx_cache": [
+        Case("mlx_cache:cache_limit=1MiB,memory_limit=8MiB"),
+        Case("mlx_cache:buffers=120"),
+    ],
     "planned": [Case("planned:page=4MiB")],
     "rmm_pool": [
         Case("rmm_pool:initial_pool_size=0"),

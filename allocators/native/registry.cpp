@@ -19,6 +19,8 @@
 #include "strategies/expandable.hpp"
 #include "strategies/external.hpp"
 #include "strategies/free_lists.hpp"
+#include "strategies/ggml_pool.hpp"
+#include "strategies/mlx_cache.hpp"
 #include "strategies/naive.hpp"
 #include "strategies/planned.hpp"
 #include "strategies/rmm_arena.hpp"
@@ -59,8 +61,8 @@ std::span<Entry const> list() {
 }
 
 std::span<Entry const> registered() {
-  return list<Arena, Bfc, Buddy, Bump, Caching, CudaAsync, CupyPool, Expandable, FreeLists, Naive,
-              Planned, RmmArena, RmmPool, Slab, Tlsf>();
+  return list<Arena, Bfc, Buddy, Bump, Caching, CudaAsync, CupyPool, Expandable, FreeLists,
+              GgmlPool, MlxCache, Naive, Planned, RmmArena, RmmPool, Slab, Tlsf>();
 }
 
 // Needs an option, so it is in no list.

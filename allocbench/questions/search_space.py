@@ -39,6 +39,7 @@ _VALUES: Mapping[str, tuple[str, ...]] = {
     "slab:empty_slabs": ("0", "2", "4", "8", "16"),
     "arena:planner": ("execution_order", "best_fit"),
     "rmm_pool:initial_pool_size": ("0",),
+    "mlx_cache:cache_limit": ("0", "256MiB", "1GiB", "4GiB", "16GiB"),
 }
 LEFT_OUT: Mapping[str, str] = {
     "bfc:preset": "the framework that is used",
@@ -52,6 +53,9 @@ LEFT_OUT: Mapping[str, str] = {
     "caching:conf": "all other options in one string",
     "cuda_async:release_threshold": "acts when a program waits for the GPU, as no trace does",
     "cupy_pool:memory_limit": "a limit",
+    "ggml_pool:vmm": "for programs that free in reverse order",
+    "mlx_cache:buffers": "a limit",
+    "mlx_cache:memory_limit": "a limit",
     "planned:plan": "a file of an earlier run",
     "rmm_arena:arena_size": "a limit",
     "rmm_pool:maximum_pool_size": "a limit",

@@ -78,7 +78,7 @@ def test_01_addresses_are_aligned_and_inside_a_segment(case: Case) -> None:
         block = watched.allocate(size)
         assert block is not None
         address = watched.address(block)
-        assert address % 256 == 0
+        assert address % case.alignment == 0
         assert any(
             s.address <= address and address + size <= s.address + s.size
             for s in watched.allocator.snapshot()
@@ -215,7 +215,7 @@ def test_11_zero_bytes_give_null_and_one_byte_gives_a_block(case: Case) -> None:
 def test_13_every_synthetic_program_replays(case: Case, seed: int) -> None:
     trace = in_steps(seed)
     allocator, placements = on_ample_device(case, trace)
-    judge_placements(trace, placements)
+    judge_placements(trace, placements, case.alignment)
     allocator.check()
 
 
@@ -251,9 +251,9 @@ def state(allocator: allocators.Allocator) -> object:
     return counted, segments, allocator.device.reserved, counters
 
 
-def judge_placements(trace: Trace, placements: dict[str, Any]) -> None:
+def judge_placements(trace: Trace, placements: dict[str, Any], alignment: int) -> None:
     """Asks the judge after every event; segments differ in the high half of an address."""
-    judge = Judge(capacity=1 << 62)
+    judge = Judge(1 << 62, alignment)
     rows: Iterator[tuple[int, int, int]] = zip(
         *(placements[column].tolist() for column in ("segment", "offset", "size")), strict=True
     )

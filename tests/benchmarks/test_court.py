@@ -5,10 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from allocbench.workloads.events import Events
-from benchmarks.workshop.court.cases import CASES, MLX, REFUTED, REPRODUCED, SINCE_2_1, Case
+from benchmarks.workshop.court.cases import CASES, REFUTED, REPRODUCED, SINCE_2_1, Case
 
-MIB = 1 << 20
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.issue)
 
 
@@ -37,18 +35,3 @@ def test_every_version_of_pytorch_that_is_named_does_the_same(case: Case, versio
 
 def test_there_are_twenty_reports() -> None:
     assert len({case.issue for case in CASES}) >= 20
-
-
-@pytest.mark.parametrize(
-    ("cached", "size", "reserved"),
-    [(MIB, MIB, MIB), (MIB, MIB - 32767, MIB), (MIB, MIB - 32768, 2 * MIB - 32768)],
-)
-def test_a_cached_metal_buffer_serves_sizes_less_than_two_pages_below_it(
-    cached: int, size: int, reserved: int
-) -> None:
-    def events(events: Events) -> None:
-        events.free(events.alloc(cached))
-        events.alloc(size)
-
-    case = Case("own/own#0", "", "", "", events, MLX, "sim:1GiB", REPRODUCED, reserved)
-    assert case.measured(MLX) == (reserved, 0)

@@ -1,4 +1,4 @@
-// parts/lone_blocks.hpp: blocks that are segments by themselves.
+// parts/lone_blocks.hpp: live blocks by address.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -10,13 +10,11 @@
 
 namespace allocbench {
 
-// Live blocks by address, each exactly as large as its request. Both calls take O(1) expected
-// steps.
+// Live blocks, which have no neighbors. Both calls take O(1) expected steps.
 class LoneBlocks {
  public:
-  Block insert(Address address, Size requested) {
-    Block const block{address, requested, requested};
-    live_.insert(address, blocks_.put(block));
+  Block insert(Block const& block) {
+    live_.insert(block.address, blocks_.put(block));
     return block;
   }
 
@@ -28,6 +26,7 @@ class LoneBlocks {
     return blocks_[block];
   }
 
+  // Each block as a segment of its own.
   std::vector<Segment> segments() const {
     std::vector<Segment> all;
     live_.for_each([&](Address address, Index block) {

@@ -11,8 +11,7 @@
 #include <vector>
 
 #include "core/allocator.hpp"
-#include "parts/address_map.hpp"
-#include "parts/node.hpp"
+#include "parts/lone_blocks.hpp"
 
 namespace allocbench {
 
@@ -58,16 +57,10 @@ class Bump : public Allocator {
     auto& [start, extent] = *current_;
     Address const address = start + extent.used;
     extent.used += size;
-    allocated_.insert(address, blocks_.put({address, size, requested}));
-    return {address, size, requested};
+    return blocks_.insert({address, size, requested});
   }
 
-  Block do_deallocate(Address address, Stream) override {
-    Index const block = allocated_.erase(address);
-    if (block == kNone) return {};
-    blocks_.drop(block);
-    return blocks_[block];
-  }
+  Block do_deallocate(Address address, Stream) override { return blocks_.erase(address); }
 
   void do_trim() override {
     auto const blocks = alive();
@@ -98,8 +91,8 @@ class Bump : public Allocator {
  private:
   std::map<Address, Block> alive() const {
     std::map<Address, Block> blocks;
-    allocated_.for_each(
-        [&](Address address, Index block) { blocks.emplace(address, blocks_[block]); });
+    for (Segment const& segment : blocks_.segments())
+      blocks.emplace(segment.address, segment.blocks.front());
     return blocks;
   }
 
@@ -111,8 +104,7 @@ class Bump : public Allocator {
   }
 
   Size segment_size_;
-  Slots<Block> blocks_;
-  AddressMap allocated_;
+  LoneBlocks blocks_;
   Segments segments_;
   Segments::iterator current_ = segments_.end();
 };

@@ -58,7 +58,7 @@ class CudaAsync : public Allocator {
       address = 0;
     }
     count_change();
-    return address == 0 ? Block{} : blocks_.insert(address, requested);
+    return address == 0 ? Block{} : blocks_.insert({address, requested, requested});
   }
 
   Block do_deallocate(Address address, Stream stream) override {

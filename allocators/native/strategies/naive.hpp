@@ -27,7 +27,7 @@ class Naive : public Allocator {
  protected:
   Block do_allocate(Size requested, Stream) override {
     Address const address = acquire(requested);
-    return address == 0 ? Block{} : blocks_.insert(address, requested);
+    return address == 0 ? Block{} : blocks_.insert({address, requested, requested});
   }
 
   Block do_deallocate(Address address, Stream) override {

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 from allocbench import allocators
 from allocbench.replays.runner import fresh
@@ -17,7 +16,6 @@ from benchmarks.workshop.court import sequences as of
 from benchmarks.workshop.court import xnnpack
 from benchmarks.workshop.court.sequences import GIB, KIB, MIB
 
-MLX = f"{Path(__file__).with_name('mlx.py')}:MlxCache"
 SINCE_2_1 = "PyTorch 2.1 to 2.15"
 REPRODUCED, REFUTED = "reproduced", "not reproduced"
 
@@ -248,11 +246,11 @@ CASES = (
         "exceeds the memory of the machine",
         "not named",
         partial(of.one_after_another, sizes=[n * 32 * KIB for n in CONTEXTS], kept=3 * GIB),
-        MLX,
+        "mlx_cache",
         "sim:192GiB",
         REPRODUCED,
         reserved=95 * GIB,
-        cure="caching:expandable_segments=true",
+        cure="mlx_cache:cache_limit=0",
         cured=35 * GIB,
     ),
     Case(
@@ -261,7 +259,7 @@ CASES = (
         "The same rule: the cached buffers are smaller",
         "not named",
         partial(of.grown_copies, first=MIB, step=4 * KIB, count=1000),
-        MLX,
+        "mlx_cache",
         "sim:80GiB",
         REPRODUCED,
         reserved=1_553_432_576,
@@ -415,8 +413,7 @@ def rows() -> Iterator[tuple[str, ...]]:
             f"[{case.issue.split('/')[1]}]({case.link})",
             case.report,
             case.verdict + (", with the reported number" if case.reported else ""),
-            f"`{case.spec if case.spec != MLX else 'MlxCache'}`, `{case.device}`: "
-            f"{_bytes(case.reserved)}{refused}",
+            f"`{case.spec}`, `{case.device}`: {_bytes(case.reserved)}{refused}",
             case.cause,
             case.versions,
             cure,
