@@ -446,7 +446,7 @@ GENERATORS = (
     ),
     _synthetic(
         "bomb-free-lists",
-        "every size used once (target: free_lists)",
+        "every size used once (targets: free_lists, mlx_cache)",
         "sizes that lists by exact size cannot reuse",
         every_size_once,
         _count("sizes", 1000, "number of sizes"),

@@ -40,7 +40,6 @@ class GgmlPool : public Allocator {
       .worst_case = "inside a buffer: the largest freed one; of the stack: all below its top",
       .reference = "ggml_cuda_pool_leg and ggml_cuda_pool_vmm of ggml",
       .options = options,
-      .candidate = false,
       .largest_request =
           [](Size capacity) {
             Size const most = round_down(capacity, kRounding);

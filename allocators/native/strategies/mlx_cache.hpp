@@ -44,7 +44,6 @@ class MlxCache : public Allocator {
       .worst_case = "inside a buffer: 32 KiB; outside: all freed buffers, up to the memory limit",
       .reference = "MetalAllocator and BufferCache of MLX",
       .options = options,
-      .candidate = false,
       .largest_request =
           [](Size capacity) { return capacity < kPage ? capacity : round_down(capacity, kPage); },
       .exemption = "sizes above 16 KiB are rounded up to pages of 16 KiB",
