@@ -170,7 +170,7 @@ docs: $(VENV)/.docs  ## build the documentation site into build/site; a broken l
 verdicts: $(VENV)/.test  ## re-create the table of docs/verdicts.md
 	$(BIN)/python -m benchmarks.workshop.verdicts
 
-league: $(VENV)/.test  ## rank allocators and planners on the frozen set; writes the table and picture of docs/league.md
+league: $(VENV)/.test  ## rank allocators and planners on the frozen set; writes the table and pictures of docs/league.md
 	$(BIN)/python -m docs.generate.league
 
 originals: $(VENV)/.test  ## play the league with the originals of the replicas; NAMES="RMM ggml" for some, SOURCES=folder

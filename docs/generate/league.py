@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table and the picture of the page on the league.
+"""The table and the pictures of the page on the league.
 
     python -m docs.generate.league
 
 plays the league and writes `benchmarks/results/league.json`, from which the page is made, and the
-picture. `make league` calls it.
+pictures. `make league` calls it.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from allocbench.questions.league import DEVICE, OFFLINE, PROGRAMS, Score, as_jso
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "league.json"
 PICTURE = ROOT / "docs" / "league.svg"
+PICTURE_OF_EXTREMES = ROOT / "docs" / "league-extremes.svg"
 HEADINGS_OF_THE_PAGE = ("place", "allocator", *HEADINGS[2:])
 ORIGINALS = ROOT / "benchmarks" / "results" / "originals.json"
 ALLOCATORS, PLANNERS, MISSING = "allocators", "planners", "missing"
@@ -42,6 +43,8 @@ HEADINGS_OF_ORIGINALS = {
 }
 _MANY = 10  # workloads, which are not listed
 _FAR = 2.0  # ratios above are drawn there
+_ROBSON = 1 + 21 / 2
+"""Robson's bound for blocks from 512 bytes to 1 GiB, as a multiple of the load: 1 + log2(n) / 2."""
 
 
 def committed() -> list[Score]:
@@ -126,14 +129,61 @@ def draw(found: list[Score]) -> Figure:
     return figure
 
 
+def draw_extremes(found: list[Score]) -> Figure:
+    """What each allocator needs for the mean and the worst program, and the worst adversary.
+
+    Beside them, what a program can make any allocator need that keeps blocks in one address range.
+    """
+    marks = {
+        "mean of the programs": "programs",
+        "worst program": "worst",
+        "worst adversary": "worst_adversary",
+    }
+    dots = pd.DataFrame(
+        [
+            {"": score.name, "memory needed / largest load": getattr(score, field), "of": name}
+            for score in found
+            if score.division != OFFLINE
+            for name, field in marks.items()
+        ]
+    ).dropna()
+    figure = Figure(figsize=(7.2, 5.2), layout="constrained")
+    axes = figure.subplots()
+    sns.stripplot(
+        dots,
+        x="memory needed / largest load",
+        y="",
+        hue="of",
+        palette=["#1f5f99", "#c77d0a", "#a4262c"],
+        size=7,
+        jitter=False,
+        log_scale=(True, False),
+        ax=axes,
+    )
+    axes.axvline(_ROBSON, color="#7b8794", linestyle="--", label="Robson's bound")
+    axes.legend(title=None, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
+    axes.grid(axis="x", color="#e3e6ea")
+    axes.set_axisbelow(True)
+    ticks = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    axes.set_xticks(ticks, map(str, ticks))
+    axes.minorticks_off()
+    return figure
+
+
+def save(figure: Figure, picture: Path) -> None:
+    """Write a picture that is the same each time."""
+    mpl.rcParams["svg.hashsalt"] = picture.stem
+    figure.savefig(picture, metadata={"Date": None})
+
+
 def main() -> None:
-    """Play the league; write the results and the picture."""
+    """Play the league; write the results and the pictures."""
     found = scores(
         allocators.names(allocators.make_device(DEVICE)), allocators.planners(), frozen()
     )
     RESULTS.write_text(json.dumps(as_json(found), indent=1) + "\n", encoding="utf-8")
-    mpl.rcParams["svg.hashsalt"] = PICTURE.stem
-    draw(found).savefig(PICTURE, metadata={"Date": None})
+    save(draw(found), PICTURE)
+    save(draw_extremes(found), PICTURE_OF_EXTREMES)
     print(pd.DataFrame([cells(score) for score in found], columns=HEADINGS).to_string(index=False))
 
 
