@@ -38,6 +38,10 @@ Tensor = tuple[int, str, str]
 """An address, the path of a module, and a kind."""
 _MODEL = "module"
 """The name of what DataParallel and DistributedDataParallel wrap."""
+OUTPUT_SHAPES = "output_shapes"
+"""Key in a provenance's `extra`: the shapes of what modules returned first, by path."""
+MOST_SHAPES, MOST_CHARACTERS = 10_000, 200  # modules; of a path, and of the shapes of an output
+_MOST_VALUES, _MOST_TENSORS = 64, 4  # of an output
 
 
 class Modules:
@@ -54,6 +58,8 @@ class Modules:
         self.told: list[tuple[int, list[Tensor] | None]] = []
         """When (ns), and the tensors; None: the same as the time before."""
         self._last: list[Tensor] = []
+        self.shapes: dict[str, str] = {}
+        """By path: what a module returned first, such as "[8, 128], [8, 4]"; "" without tensors."""
         edits = json.loads(os.environ.get(EDITS, "{}"))
         self._checkpointed = frozenset(edits.get("checkpoint", ()))
         if arguments := edits.get("optimizer"):
@@ -75,6 +81,7 @@ class Modules:
 
         call.__code__ = call.__code__.replace(co_name="", co_filename=FILE)
         self._skip(call)
+        self._skip(self._note)
         self._torch.nn.Module.__call__ = call
 
     def _added(self, root: Any) -> Callable[..., Any]:
@@ -102,16 +109,43 @@ class Modules:
     def _frame(self, path: str) -> Callable[..., Any]:
         """A function that calls a module, in a frame named after a path."""
         if path not in self._frames:
-            original = self._call
+            original, shapes, note = self._call, self.shapes, self._note
 
             def call(self: Any, /, *args: Any, **options: Any) -> Any:
-                return original(self, *args, **options)
+                output = original(self, *args, **options)
+                if path not in shapes:
+                    note(path, output)
+                return output
 
             code = call.__code__.replace(co_name=path, co_filename=FILE, co_firstlineno=1)
             function = FunctionType(code, {}, path, None, call.__closure__)
             self._skip(function)
             self._frames[path] = function
         return self._frames[path]
+
+    def _note(self, path: str, output: Any) -> None:
+        """Note the shapes of the first tensors in an output, in order.
+
+        It calls no other Python function, which torch.compile would compile, and nothing of a
+        subclass of tensors; torch.jit.trace would record that a shape is read.
+        """
+        if len(self.shapes) >= MOST_SHAPES:
+            return
+        self.shapes[path] = ""
+        found, values = list[str](), [output]
+        with suppress(Exception), self._torch._C.DisableTorchFunction():
+            for _ in range(0 if self._torch._C._get_tracing_state() else _MOST_VALUES):
+                value = values.pop(0) if values else None
+                if isinstance(value, self._torch.Tensor):
+                    found.append(str([*value.shape]))
+                elif isinstance(value, dict):
+                    values[:0] = [*dict.values(value)][:_MOST_VALUES]
+                elif isinstance(value, list | tuple):
+                    values[:0] = value[:_MOST_VALUES]
+                elif names := getattr(type(value), "__dataclass_fields__", None):
+                    values[:0] = [getattr(value, name) for name in names]
+            text = ", ".join(found[:_MOST_TENSORS] + ["..."] * (len(found) > _MOST_TENSORS))
+            self.shapes[path] = text[:MOST_CHARACTERS]
 
     def _skip(self, function: Callable[..., Any]) -> None:
         """Have torch.compile run this function as it is, but not what it calls."""
@@ -213,6 +247,12 @@ _modules: Modules | None = None
 def told() -> list[tuple[int, list[Tensor] | None]]:
     """The result of `Modules.told` for this process."""
     return _modules.told if _modules is not None else []
+
+
+def shapes() -> dict[str, str]:
+    """The shapes of the outputs of this process's modules, by path."""
+    found = _modules.shapes if _modules is not None else {}
+    return {path[:MOST_CHARACTERS]: text for path, text in found.items() if path and text}
 
 
 def after_torch(torch: ModuleType) -> None:

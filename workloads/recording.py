@@ -25,6 +25,7 @@ from allocbench.base.children import Ended, hook_variables
 from allocbench.base.errors import UserError
 from allocbench.base.text import command_text, without_secrets
 from allocbench.workloads.files import read
+from allocbench.workloads.module_hook import OUTPUT_SHAPES
 from allocbench.workloads.trace import Trace
 
 _HOOK = Path(__file__).with_name("recording_hook.py")
@@ -196,6 +197,8 @@ def _with_provenance(
         "process": without_secrets(about["command"]),
         "features": about["features"],
     }
+    if about["shapes"]:
+        extra[OUTPUT_SHAPES] = about["shapes"]
     if about["rank"]:
         extra |= {"rank": about["rank"], "world": about["world"]}
     coverage = trace.coverage

@@ -108,7 +108,8 @@ class HistoryRecorder:
         try:
             torch, temporary = self._torch, self._path.with_suffix(".tmp")
             snapshot = torch.cuda.memory._snapshot()
-            if modules := sys.modules.get("allocbench_module_hook"):
+            modules = sys.modules.get("allocbench_module_hook")
+            if modules is not None:
                 snapshot["allocbench_tensors"] = modules.told()
             with temporary.open("wb") as file:
                 pickle.dump(snapshot, file)
@@ -125,6 +126,7 @@ class HistoryRecorder:
                 "devices": {device: torch.cuda.get_device_name(device) for device in used},
                 "files": [sys.executable, *_mapped()],
                 "features": _features(),
+                "shapes": {} if modules is None else modules.shapes(),
                 "operators": _overloads(torch),
             }
             self._path.with_suffix(".json").write_text(json.dumps(about))

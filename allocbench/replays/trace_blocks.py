@@ -14,6 +14,7 @@ from allocbench.base.text import one_line
 from allocbench.reports.rows.details import Details, table
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, lifetimes
 from allocbench.workloads.block_origins import BACKWARD_OF, UNKNOWN, origins
+from allocbench.workloads.module_hook import MOST_CHARACTERS, MOST_SHAPES, OUTPUT_SHAPES
 
 _MOST_MARKS = 300
 _MOST_INSTANTS, _FEWEST_INSTANTS = 200, 8
@@ -77,6 +78,7 @@ class TraceBlocks:
             "marks": table("marks", self._marks(), workload=self.name),
             "program": table("program", program, workload=self.name),
             "sites": table("sites", sites, workload=self.name),
+            "shapes": table("shapes", self._shapes(), workload=self.name),
         }
 
     def label(self, blocks: Ints) -> list[str]:
@@ -150,6 +152,15 @@ class TraceBlocks:
             **texts,
             "stream": sites["stream"].to_numpy(),
             "derived": sites["derived"].to_numpy(),
+        }
+
+    def _shapes(self) -> dict[str, list[str]]:
+        """The columns of the table `shapes`; a file may have any JSON value in place of shapes."""
+        stored = self.trace.provenance.extra.get(OUTPUT_SHAPES)
+        shapes = list(stored.items())[:MOST_SHAPES] if isinstance(stored, dict) else []
+        return {
+            column: [one_line(str(pair[n]))[:MOST_CHARACTERS] for pair in shapes]
+            for n, column in enumerate(("module", "shape"))
         }
 
     def _kept(self) -> Ints:

@@ -51,7 +51,7 @@ _SCRIPTS = (
 _UPLOT = "vendor", "uplot"
 _TABLES = (
     *("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures", "omitted"),
-    *("marks", "latency", "scaling", "program", "sites", "capacity"),
+    *("marks", "latency", "scaling", "program", "sites", "shapes", "capacity"),
 )
 _MISSED = {
     "program": "view of what holds memory",

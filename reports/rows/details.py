@@ -155,6 +155,11 @@ TABLES: Mapping[str, TableSpec] = {
         " calls of the program, outermost first, with semicolons between them; `derived`: of the"
         " backward pass of that call.",
     ),
+    "shapes": TableSpec(
+        WORKLOAD,
+        {"module": "text", "shape": "text"},
+        "The shapes of what a module returned when it was first called, by its path.",
+    ),
     "capacity": TableSpec(RUN, {"bytes": "whole"}, "The bytes that the device offers."),
 }
 

@@ -54,6 +54,10 @@ def test_a_model_by_module(tmp_path: Path, version: str) -> None:
     sizes = saved.groupby("module")["bytes"].sum().to_dict()
     # What relu and the sum return, which their next operators need; and the input of the model.
     of_layer = 4 * 256 * (2048 + 512)
+    shapes = trace.provenance.extra["output_shapes"]
+    assert shapes["layers.2.up"] == "[256, 2048]"
+    assert shapes["layers.2"] == shapes["Model"] == "[256, 512]"
+    assert len(shapes) == 10
     assert {name: sizes[name] for name in ("layers.0", "layers.1")} == {
         "layers.0": of_layer,
         "layers.1": of_layer,

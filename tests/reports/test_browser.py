@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.details import join, of_run
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from allocbench.workloads.block_origins import origins
+from allocbench.workloads.vocabulary import Provenance
 from docs.generate import screenshot
 from docs.generate.browser import chromium, visit
 from tests.browser import needs_chromium, trouble
@@ -286,6 +288,25 @@ def test_the_modules_are_a_tree_with_sums(open_program: Any) -> None:
     assert opened[at + 1].startswith("0")
 
 
+def test_a_long_list_of_modules_is_shown_on_demand(tmp_path: Path, browser: Any) -> None:
+    names = tuple(map(str, range(24)))
+    trace = make([(ALLOC, n, 100 * (n + 1)) for n in range(24)], labels=names)
+    module = np.arange(24, dtype=np.uint32)
+    shapes = Provenance(extra={"output_shapes": {name: f"[{name}, 16]" for name in names[:-1]}})
+    for provenance in (shapes, Provenance()):
+        column = [*provenance.extra.get("output_shapes", {}).values()]
+        given = replace(trace, module=module, provenance=provenance)
+        html.write(bundle("sequential", given, ["naive"]), tmp_path / "report.html")
+        visit(browser, tmp_path / "report.html")
+        rows = ".layers tbody th"
+        assert texts(browser, rows) == list(names[:10])
+        click(browser, ".layers button.more")
+        assert texts(browser, rows) == list(names)
+        assert texts(browser, ".layers td.shape")[:23] == column
+        assert ("output shape" in texts(browser, ".layers thead th")) == bool(column)
+        assert trouble(browser) == []
+
+
 def test_tabs_are_opened_by_keys_and_links(open_program: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
@@ -508,6 +529,8 @@ def hostile() -> Bundle:
     labeled = Trace(
         trace.op, trace.block, trace.size, trace.stream, ATTACKS, label=trace.block % len(ATTACKS)
     )
+    shapes = Provenance(extra={"output_shapes": dict.fromkeys(ATTACKS, HOSTILE)})
+    labeled = replace(labeled, module=labeled.label, provenance=shapes)
     made = bundle(HOSTILE, labeled, ["bfc", "naive"], "sim:64MiB")
     names = {"bfc": ATTACKS[1], "naive": ATTACKS[2]}
     tables = {
@@ -531,6 +554,7 @@ def test_hostile_names_run_nothing(tmp_path: Path, browser: Any) -> None:
         "document.querySelectorAll('.frame').forEach((one) => one.focus())"
     )
     assert any(attack in text for attack in ATTACKS for text in texts(browser, ".frame"))
+    assert HOSTILE in texts(browser, ".layers td.shape")
     open_tab(browser, "allocators")
     click(browser, ".chips button.plain")
     for color in ("operator", "age", "state"):

@@ -18,6 +18,7 @@ from allocbench.replays.experiment import Effort
 from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.rows.details import of_run
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
+from allocbench.workloads.vocabulary import Provenance
 from tests.allocators.test_replay import program
 from tests.traces import Event, make
 
@@ -194,6 +195,25 @@ def test_the_program_has_every_block_and_where_it_comes_from() -> None:
             "derived": False,
         }
     ]
+
+
+@pytest.mark.parametrize(
+    ("stored", "told"),
+    [
+        ({"h.0.mlp": "[8, 128], [8, 4]", "h\n1": 7}, {"h.0.mlp": "[8, 128], [8, 4]", "h 1": "7"}),
+        ({f"h.{n}": "[1]" for n in range(100_000)}, {f"h.{n}": "[1]" for n in range(10_000)}),
+        ({"a" * 1000: "b" * 1000}, {"a" * 200: "b" * 200}),
+        (["h.0.mlp"], {}),
+        (None, {}),
+    ],
+)
+def test_the_shapes_of_modules_are_those_of_the_provenance(
+    stored: object, told: dict[str, str]
+) -> None:
+    trace = make([(ALLOC, 0, 100)])
+    found = replace(trace, provenance=Provenance(extra={"output_shapes": stored}))
+    shapes = TraceBlocks.of("made", found).details()["shapes"]
+    assert dict(zip(shapes["module"], shapes["shape"], strict=True)) == told
 
 
 def test_of_too_many_blocks_those_at_the_peak_and_the_largest_are_kept(

@@ -1,5 +1,5 @@
-// The modules of a model as a tree: what each and its children hold at the instant, and the most
-// bytes of its temporaries at any time.
+// The modules of a model as a tree: the shape of what each returns, where it was recorded, what it
+// and its children hold at the instant, and the most bytes of its temporaries at any time.
 const OF_LAYERS = [
   ["parameters", ["parameters", "buffers and parameters without gradients"]],
   ["gradients", ["gradients"]],
@@ -13,7 +13,10 @@ class Layers {
     this.root = root;
     this.program = program;
     this.opened = new Set([""]);
+    this.every = false;
     root.hidden = !program.blocks.sites.module.some(Boolean);
+    const { module, shape } = rowsOf("shapes", { workload: program.about.workload }).columns;
+    this.shapes = new Map((module || []).map((path, n) => [path, shape[n]]));
   }
 
   draw() {
@@ -60,9 +63,12 @@ class Layers {
 
   fill(rows) {
     const body = make("tbody");
+    const outer = rows.map(({ path }) => path).filter((path) => !path.includes("."));
+    const shown = new Set(this.every ? outer : outer.slice(0, ROWS_AT_FIRST));
+    tellMore(this.root, outer.length, this.every, () => { this.every = !this.every; this.fill(rows); });
     for (const { path, bytes, most, children } of rows) {
       const parts = path.split(".");
-      if (!parts.slice(0, -1).every((_, n) => this.opened.has(parts.slice(0, n + 1).join(".")))) continue;
+      if (!shown.has(parts[0]) || !parts.slice(0, -1).every((_, n) => this.opened.has(parts.slice(0, n + 1).join(".")))) continue;
       const name = parts.at(-1);
       const label = children
         ? make("button", { type: "button", className: "plain", "aria-expanded": String(this.opened.has(path)), text: `${name} (${children})` })
@@ -76,9 +82,10 @@ class Layers {
       });
       const head = make("th", { scope: "row" }, label);
       head.style.paddingLeft = `${10 + 18 * (parts.length - 1)}px`;
-      body.append(make("tr", {}, head, ...[...bytes, most].map((size) => make("td", { text: size ? units.bytes(size) : "–" }))));
+      const shape = this.shapes.size ? [make("td", { className: "shape", text: this.shapes.get(path) || "–" })] : [];
+      body.append(make("tr", {}, head, ...shape, ...[...bytes, most].map((size) => make("td", { text: size ? units.bytes(size) : "–" }))));
     }
-    const head = ["module", ...OF_LAYERS.map(([name]) => name), "temporaries, at most"];
+    const head = ["module", ...(this.shapes.size ? ["output shape"] : []), ...OF_LAYERS.map(([name]) => name), "temporaries, at most"];
     this.root.querySelector("table").replaceChildren(
       make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col", text })))), body);
   }

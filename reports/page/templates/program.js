@@ -1,6 +1,14 @@
 // Memory over time, stacked by what it holds; what is alive at an instant; all share the instant.
 const ROWS_AT_FIRST = 10;
 
+// The button of a table that does not have all rows at first.
+function tellMore(root, count, every, toggle) {
+  const more = root.querySelector("button.more");
+  more.hidden = count <= ROWS_AT_FIRST;
+  more.textContent = every ? "Show fewer" : `Show all ${count}`;
+  more.onclick = toggle;
+}
+
 class Program extends StackedArea {
   constructor(root, about) {
     super();
@@ -278,10 +286,8 @@ class Program extends StackedArea {
     const head = [this.dimension.value, "bytes now", "share", "blocks", "most at any time"];
     this.root.querySelector(".holders table").replaceChildren(
       make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col", text })))), body);
-    const more = this.root.querySelector(".holders button.more");
-    more.hidden = rows.length <= ROWS_AT_FIRST;
-    more.textContent = this.everyRow ? "Show fewer" : `Show all ${rows.length}`;
-    more.onclick = () => { this.everyRow = !this.everyRow; this.tellGroups(); };
+    const all = () => { this.everyRow = !this.everyRow; this.tellGroups(); };
+    tellMore(this.root.querySelector(".holders"), rows.length, this.everyRow, all);
   }
 
   // The blocks that are alive at the instant; if only some groups are shown, all of their blocks.
