@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Set
 from functools import cache
 from inspect import signature
 from pathlib import Path
@@ -152,7 +153,7 @@ def make_device(text: str) -> Device:
     if name not in _KINDS:
         raise SpecError(f"no device is called '{name}'; valid: {', '.join(DEVICE_SPECS)}")
     kind, first = _KINDS[name]
-    valid = signature(kind.__init__).parameters.keys() - {"self"}
+    valid = _options_of(kind)
     parsed = spec.parse(text, first=first)
     if parsed.inner:
         raise SpecError(f"'{text}': a device cannot wrap anything; of= is an option of allocators")
@@ -168,6 +169,11 @@ def make_device(text: str) -> Device:
     for option in _NUMBERS.keys() & options.keys():
         options[option] = _number(option, options[option], _NUMBERS[option])
     return kind(**options)
+
+
+@cache
+def _options_of(kind: type[Device]) -> Set[str]:
+    return signature(kind.__init__).parameters.keys() - {"self"}
 
 
 # Per device: its class, whose parameters are the options, and the one written without its name.

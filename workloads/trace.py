@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import itemgetter
 from typing import Any
 
@@ -167,7 +168,7 @@ class Trace(EventArrays):
         fits = size.sum(dtype=np.float64) < MAX_SIZE
         return np.cumsum(change[:-1] if fits else change[:-1].astype(object))
 
-    @property
+    @cached_property
     def max_load(self) -> int:
         """Largest sum of live requested bytes over time. The trace must be valid."""
         return int(self.load.max(initial=0))

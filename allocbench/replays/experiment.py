@@ -258,23 +258,18 @@ def _details(trace_blocks: TraceBlocks, allocator: Allocator) -> Tables:
 
 def _identity(trace: AnyTrace, allocator: str, device: str, workload: str) -> Row:
     """What is known before anything is run; the device is not opened."""
+    actual = in_force(allocator, trace)
     return {
         "coverage": trace.coverage.sentence or None,
         "workload": workload or trace.name,
         "allocator": allocator,
         "device": device,
         "device_kind": "cuda" if name_of(device) == "cuda" else "simulated",
-        "settings": _settings(trace, allocator),
+        "settings": actual if actual != allocator else None,
         "events": len(trace),
         "blocks": trace.allocs,
         "candidate": allocators.info(innermost(allocator)).candidate,
     }
-
-
-def _settings(trace: AnyTrace, allocator: str) -> str | None:
-    """The spec that replaces the allocator for this trace, if it differs."""
-    actual = in_force(allocator, trace)
-    return actual if actual != allocator else None
 
 
 def _origin() -> Row:
@@ -320,7 +315,7 @@ def results(calls: Sequence[Callable[..., Result]], *, at_once: int) -> Iterator
     """
     threads = min(at_once, len(calls))
     if threads <= 1:
-        yield (call(proceed=_nothing) for call in calls)
+        yield (call(proceed=lambda: None) for call in calls)
         return
     ended = Event()
 
@@ -335,7 +330,3 @@ def results(calls: Sequence[Callable[..., Result]], *, at_once: int) -> Iterator
         finally:
             ended.set()
             pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _nothing() -> None:
-    pass

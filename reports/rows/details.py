@@ -21,7 +21,12 @@ Details: TypeAlias = Mapping[str, pd.DataFrame]
 
 RUN = ("workload", "device", "allocator")
 WORKLOAD = ("workload",)
-_DTYPES = {"text": "object", "whole": "int64", "number": "float64", "flag": "bool"}
+_DTYPES = {
+    "text": np.dtype(object),
+    "whole": np.dtype(np.int64),
+    "number": np.dtype(np.float64),
+    "flag": np.dtype(np.bool_),
+}
 
 
 @dataclass(frozen=True)
