@@ -153,7 +153,7 @@ def make_device(text: str) -> Device:
     if name not in _KINDS:
         raise SpecError(f"no device is called '{name}'; valid: {', '.join(DEVICE_SPECS)}")
     kind, first = _KINDS[name]
-    valid = _options_of(kind)
+    valid = _options_of(name)
     parsed = spec.parse(text, first=first)
     if parsed.inner:
         raise SpecError(f"'{text}': a device cannot wrap anything; of= is an option of allocators")
@@ -172,8 +172,8 @@ def make_device(text: str) -> Device:
 
 
 @cache
-def _options_of(kind: type[Device]) -> Set[str]:
-    return signature(kind.__init__).parameters.keys() - {"self"}
+def _options_of(name: str) -> Set[str]:
+    return signature(_KINDS[name][0].__init__).parameters.keys() - {"self"}
 
 
 # Per device: its class, whose parameters are the options, and the one written without its name.
