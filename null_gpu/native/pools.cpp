@@ -383,6 +383,11 @@ NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
   return kSuccess;
 }
 
+// The current pool: nothing sets another here.
+NULL_GPU_API int null_cuDeviceGetMemPool(Handle* pool, int device) {
+  return null_cuDeviceGetDefaultMemPool(pool, device);
+}
+
 NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool,
                                               Handle stream) {
   Status const status = entered_context("cuMemAllocFromPoolAsync");

@@ -116,10 +116,10 @@ def test_every_library_has_the_functions_that_torch_needs_and_the_core_offers() 
         "libnvidia-ml.so.1",
     }  # fmt: skip
     version = "libcudart.so.13"
-    assert made["libcudart.so.13"] == {
-        "cudaMalloc": (version, elf.Jump("null_cudaMalloc")),
-        "cudaFree": (version, elf.Jump("null_cudaFree")),
-    }
+    runtime = made["libcudart.so.13"]
+    assert runtime["cudaMalloc"] == (version, elf.Jump("null_cudaMalloc"))
+    assert runtime["cudaFree"] == (version, elf.Jump("null_cudaFree"))  # torch does not need it
+    assert runtime["cudaGetDevice"] == (version, elf.Jump("null_missing", "cudaGetDevice", 801))
     extension = made["libcublas.so.13"]["cublasHgemm"]  # torch does not need it
     assert extension == ("libcublas.so.13", elf.Jump("null_work"))
     assert made["libnccl.so.2"]["ncclNewest"] == ("", elf.Jump("null_missing", "ncclNewest", 5))
