@@ -100,7 +100,7 @@ VARIANTS = {
     "ggml_pool": [Case("ggml_pool:vmm=true", alignment=128)],
     "mlx_cache": [
         Case("mlx_cache:cache_limit=1MiB,memory_limit=8MiB"),
-        Case("mlx_cache:buffers=120"),
+        Case("mlx_cache:buffers=2000"),
     ],
     "planned": [Case("planned:page=4MiB")],
     "rmm_pool": [
