@@ -103,8 +103,9 @@ class Coverage:
             )
         parts = []
         if self.begins == "later":
+            memory = f"{size(self.held)} reserved and {size(self.live)} live"
             parts.append(
-                f"begins with {size(self.held)} reserved and {size(self.live)} live (it was started"
+                f"begins with {memory if self.held else 'unknown memory in use'} (it was started"
                 " late, or its ring buffer was full)"
             )
         if self.ends == "failure":
@@ -116,10 +117,8 @@ class Coverage:
         elif self.ends == "open":
             parts.append("ends where the program may have gone on")
         if self.allocs_missing or self.frees_missing:
-            missing = (
-                units.count(self.allocs_missing, "alloc"),
-                units.count(self.frees_missing, "free"),
-            )
+            counts = (self.allocs_missing, "alloc"), (self.frees_missing, "free")
+            missing = [units.count(number, what) for number, what in counts if number]
             parts.append(f"lacks {' and '.join(missing)}")
         if self.contradiction:
             parts.append(f"contradicts itself: {self.contradiction}")

@@ -93,8 +93,10 @@ def run(
     held = holders(trace, None if explanation is None else explanation.failure.event - 1)
     with records_written(_records(explanation, held, trace.coverage.sentence or None), json):
         if json != STDOUT:
-            served = explanation is None and explain.served(run, allocator, label(device))
-            say([f"{title}: {served}" if explanation is None else explain.verdict(explanation)])
+            if explanation is None:
+                say([f"{title}: {explain.served(run, allocator, label(device))}"])
+            else:
+                say([explain.verdict(explanation)])
             say(notes(run.device, trace.provenance.device, everything), "dim")
             console().print()
             _print(title, explanation, held)

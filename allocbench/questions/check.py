@@ -233,12 +233,12 @@ class _Case:
         remedies += self._cards(settings[0].change if settings else with_conf(EXPANDABLE))
         if not settings:
             remedies += self._allocators(found)
-        case, part = (
-            (self.device, fails, failure.load, run.capacity),
-            not _shown(trace, run.capacity),
-        )
-        verdict: Verdict = "fits_with_setting" if settings else "fragmented"
-        told = sentences.needs_setting(*case, part) if settings else sentences.fragmented(*case)
+        case = self.device, fails, failure.load, run.capacity
+        verdict: Verdict = "fragmented"
+        told = sentences.fragmented(*case)
+        if settings:
+            verdict = "fits_with_setting"
+            told = sentences.needs_setting(*case, part=not _shown(trace, run.capacity))
         return self._made(verdict, told, remedies, event, (growth,) if leak else ())
 
     def _best(self) -> Best:

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <utility>
@@ -35,7 +36,7 @@ class MlxCache : public Allocator {
       {"memory_limit", OptionType::kBytes, "",
        "bytes of all buffers from which a new one has cached ones returned, at most 95 % of the "
        "device (mlx.core.set_memory_limit); default: that"},
-      {"buffers", OptionType::kBytes, "499000",
+      {"buffers", OptionType::kNumber, "499000",
        "the most buffers that exist; at this number, the cache is returned"},
   };
   static constexpr StrategyInfo strategy = {
@@ -52,11 +53,13 @@ class MlxCache : public Allocator {
   MlxCache(Device& device, Options const& given)
       : Allocator(device),
         cache_limit_(given.given("cache_limit") ? given.bytes("cache_limit") : ~Size{0}),
-        memory_limit_(static_cast<Size>(0.95 * static_cast<double>(device.capacity()))),
-        most_buffers_(given.bytes("buffers")) {
+        memory_limit_(static_cast<Size>(0.95 * static_cast<double>(device.capacity()))) {
     if (given.given("memory_limit"))
       memory_limit_ = std::min(memory_limit_, given.bytes("memory_limit"));
-    if (most_buffers_ == 0) given.reject("buffers", "must be at least 1");
+    double const most = given.number("buffers");
+    if (most < 1 || most > 1e9 || most != std::floor(most))
+      given.reject("buffers", "must be an integer from 1 to 1000000000");
+    most_buffers_ = static_cast<Size>(most);
   }
   StrategyInfo const& info() const override { return strategy; }
 

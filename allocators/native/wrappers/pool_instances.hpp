@@ -211,7 +211,7 @@ class PoolInstances final : public S, public ServesPools {
     if (block.size != 0) return block;
     Size const before = this->counted().reserved.current;
     inside_.trim_released();
-    return lower_than(before) ? S::do_allocate(requested, stream) : block;
+    return retries(before) ? S::do_allocate(requested, stream) : block;
   }
   [[gnu::noinline]] Block deallocate_in_pool(Address address, Stream stream) {
     Allocator* const instance = inside_.find(pool_of(stream));
@@ -229,12 +229,12 @@ class PoolInstances final : public S, public ServesPools {
     if (block.size != 0 || !this->returns_memory()) return block;
     Size const before = this->counted().reserved.current;
     do_trim();
-    if (!lower_than(before)) return block;
+    if (!retries(before)) return block;
     return inside_.find(pool)->try_allocate(requested, without_pool(stream));
   }
 
-  // Whether memory went back to the device; the request is then repeated.
-  bool lower_than(Size before) {
+  // Whether to repeat a request, because memory went back to the device. Counts the retry.
+  bool retries(Size before) {
     if (this->counted().reserved.current == before) return false;
     this->count_retry();
     return true;
