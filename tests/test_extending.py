@@ -15,8 +15,10 @@ import pytest
 
 from allocbench import allocators
 from allocbench.allocators import _core
+from allocbench.null_gpu import launch
 from allocbench.workloads import _native
 from docs.generate import tables
+from tests.null_gpu import python
 
 ROOT = Path(__file__).parent.parent
 PAGE = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -166,6 +168,57 @@ def test_a_generated_workload(copy: Copy) -> None:
     options = ("--allocator", "naive", "--time", "0", "--no-min-capacity", "--json", "-")
     (row,) = json.loads(copy.allocbench("replay", "toy:blocks=7", *options))
     assert row["max_load"] == 700
+    assert "toy" in copy.allocbench("list", "workloads")
+
+
+def test_a_workload_recorded_from_a_program(copy: Copy) -> None:
+    """Recorded as the page says, it is a workload like the bundled ones."""
+    pytest.importorskip("torch")
+    cuda = python()  # skips the test without a CUDA build of PyTorch
+    module = """from dataclasses import dataclass
+
+from benchmarks.workshop.models.program import ModelProgram
+
+
+@dataclass(frozen=True)
+class Config:
+    bytes: int
+
+
+def run(config, device, mark):
+    import torch
+
+    mark("step")
+    torch.empty(config.bytes, dtype=torch.uint8, device=device).add_(1)
+
+
+PROGRAM = ModelProgram(run, Config(5000), Config(5), "a toy", 0)
+if __name__ == "__main__":
+    PROGRAM.main()
+"""
+    ignored = shutil.ignore_patterns("results", "__pycache__", "*.parquet")
+    shutil.copytree(ROOT / "benchmarks", copy.root / "benchmarks", ignore=ignored)
+    copy.write("benchmarks/workshop/models/toy.py", module)
+    null_gpu = launch.core()
+    (copy.root / "allocators" / null_gpu.name).symlink_to(null_gpu)
+    for bundled in (ROOT / "workloads" / "data").glob("*.parquet"):
+        (copy.root / "workloads" / "data" / bundled.name).symlink_to(bundled)
+    copy.insert(
+        "workloads/catalog.py",
+        "_INFERENCE = {\n",
+        '    "toy": ("toy", "one block"),\n',
+    )
+    traces = """
+from benchmarks.workshop.bundled_traces import main
+assert main() == 0
+sys.argv.append("--check")
+sys.exit(main())
+"""
+    assert "make traces NAMES" in PAGE
+    assert "| toy | " in copy.python(traces, "toy", "--python", cuda)
+    options = ("--allocator", "naive", "--time", "0", "--no-min-capacity", "--json", "-")
+    (row,) = json.loads(copy.allocbench("replay", "toy", *options))
+    assert (row["max_load"], row["steps"]) == (5000, 1)
     assert "toy" in copy.allocbench("list", "workloads")
 
 

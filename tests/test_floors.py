@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from allocbench import allocators
 
 ROOT = Path(__file__).parent.parent
@@ -220,6 +222,36 @@ def test_no_modules_import_each_other() -> None:
     graphlib.TopologicalSorter(graph).prepare()  # raises CycleError, which names the modules
 
 
+def test_a_planted_circle_is_found(tmp_path: Path) -> None:
+    plant(tmp_path, "reports/a.py", "def f() -> None:\n    from allocbench.reports.b import g")
+    plant(tmp_path, "reports/b.py", "from allocbench.reports import c")
+    plant(tmp_path, "reports/c.py", "import allocbench.reports.a")
+    with pytest.raises(graphlib.CycleError):
+        graphlib.TopologicalSorter(module_graph(tmp_path)).prepare()
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("replays/a.py", "from allocbench.questions import tune"),
+        ("replays/a.py", "from allocbench.output.files import STDOUT"),
+        ("questions/a.py", "def f() -> None:\n    from allocbench.commands.vary import answer"),
+        ("commands/a.py", "from allocbench import cli"),
+        ("errors.py", "import allocbench.output.files"),
+    ],
+)
+def test_a_planted_import_inside_of_allocbench_is_found(
+    tmp_path: Path, path: str, text: str
+) -> None:
+    files = ("questions/tune", "output/files", "commands/vary", "cli", "errors")
+    for name in files:
+        plant(tmp_path, f"allocbench/{name}.py", "")
+    plant(tmp_path, "allocbench/api.py", "from allocbench import cli, errors")
+    assert inner_violations(module_graph(tmp_path)) == []
+    plant(tmp_path, f"allocbench/{path}", text)
+    assert len(inner_violations(module_graph(tmp_path))) == 1
+
+
 def test_native_includes_go_down() -> None:
     assert native_violations(ROOT) == []
 
@@ -227,6 +259,71 @@ def test_native_includes_go_down() -> None:
 def test_every_folder_of_the_native_code_has_a_floor() -> None:
     folders = {path.name for path in (ROOT / NATIVE).iterdir() if path.is_dir()}
     assert folders == NATIVE_FLOORS.keys() - {""}
+
+
+def plant(root: Path, path: str, text: str) -> None:
+    file = root / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("allocators/a.py", "from allocbench import workloads"),
+        ("allocators/deep/a.py", "def f() -> None:\n    from allocbench.cli import main"),
+        ("workloads/a.py", "import numpy, allocbench.allocators.spec as s"),
+        (
+            "workloads/a.py",
+            "from importlib import import_module\nimport_module('allocbench.reports.page.html')",
+        ),
+        ("reports/a.py", "import importlib\nimportlib.import_module('allocbench.allocators')"),
+        ("reports/a.py", "from allocbench.workloads import Trace"),
+        ("allocbench/base/a.py", "from allocbench.workloads import Trace"),
+        ("allocbench/a.py", "import benchmarks"),
+        ("benchmarks/a.py", "from tests.oracle import Judge"),
+    ],
+)
+def test_a_planted_import_is_found(tmp_path: Path, path: str, text: str) -> None:
+    plant(
+        tmp_path,
+        "tests/ok.py",
+        "import numpy\nfrom . import x\nfrom allocbench.allocators import names",
+    )
+    assert python_violations(tmp_path) == []
+    plant(tmp_path, path, text)
+    assert {line.partition(":")[0] for line in python_violations(tmp_path)} == {path}
+
+
+@pytest.mark.parametrize(
+    ("path", "include"),
+    [
+        ("core/a.hpp", '"parts/b.hpp"'),
+        ("core/a.hpp", "<nanobind/nanobind.h>"),
+        ("core/a.cpp", '"registry.hpp"'),
+        ("core/lock.hpp", "<unistd.h>"),
+        ("devices/a.cpp", '"parts/b.hpp"'),
+        ("parts/a.hpp", '"strategies/b.hpp"'),
+        ("parts/a.hpp", '"planners/b.hpp"'),
+        ("planners/a.cpp", '"strategies/b.hpp"'),
+        ("strategies/a.hpp", '"strategies/b.hpp"'),
+        ("strategies/a.hpp", '"strategies/ab.hpp"'),
+        ("strategies/a.hpp", '"strategies/b/part.hpp"'),
+        ("strategies/a/part.hpp", '"strategies/b.hpp"'),
+        ("planners/a.cpp", '"strategies/a/part.hpp"'),
+        ("strategies/a.cpp", '"devices/simulated.hpp"'),
+        ("strategies/a.cpp", "<cuda.h>"),
+        ("wrappers/a.cpp", '"strategies/b.hpp"'),
+        ("elsewhere/a.cpp", '"core/b.hpp"'),
+    ],
+)
+def test_a_planted_include_is_found(tmp_path: Path, path: str, include: str) -> None:
+    ok = '#include <map>\n#include "strategies/s.hpp"\n#include "core/b.hpp"\n'
+    plant(tmp_path, f"{NATIVE}/strategies/s.cpp", ok)
+    plant(tmp_path, f"{NATIVE}/strategies/s/part.cpp", ok)
+    assert native_violations(tmp_path) == []
+    plant(tmp_path, f"{NATIVE}/{path}", f"#include {include}\n")
+    assert [line.partition(":")[0] for line in native_violations(tmp_path)] == [path]
 
 
 def sources() -> list[Path]:

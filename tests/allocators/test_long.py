@@ -7,11 +7,15 @@ and as many as it is asked to by `make test-long EVENTS=10000000`.
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.workloads import Trace
+from allocbench.workloads import ALLOC, FREE, Trace
 from tests import judged, random_events
+from tests.traces import make
 
 EVENTS, JUDGED = 10**6, 40_000
 
@@ -42,3 +46,32 @@ def test_a_million_random_events_break_no_rule(trace: Trace, name: str) -> None:
 
 def test_no_placement_breaks_a_rule(short_trace: Trace, name: str) -> None:
     assert judged.judge(short_trace, name).allocations > JUDGED // 8
+
+
+TWO = [(ALLOC, 0, 1000), (ALLOC, 1, 1000), (FREE, 0, 0), (ALLOC, 2, 500)]
+
+
+@pytest.mark.parametrize(
+    ("offset", "size", "told"),
+    [
+        ([0, 1024, 0], [1024, 1024, 512], ""),
+        ([0, 768, 0], [1024, 1024, 512], "block 1 overlaps the one before"),
+        ([1024, 0, 1024], [1024, 1280, 512], "block 1 overlaps the one after"),
+        ([0, 1024, 1024], [1024, 1024, 512], "block 2 overlaps the one after"),
+        ([0, 1024, 0], [1024, 768, 512], "block 1 has 768 bytes of 1000"),
+        ([0, 1024, 128], [1024, 1024, 512], "block 2 is at offset 128"),
+    ],
+)
+def test_the_judge_of_placements_names_a_broken_rule(
+    offset: list[int], size: list[int], told: str
+) -> None:
+    judge = judged.PlacementJudge(make(TWO))
+    columns: dict[str, Any] = {"block": range(3), "segment": [0] * 3, "offset": offset}
+    columns = {name: np.array(column) for name, column in (columns | {"size": size}).items()}
+    if told:
+        with pytest.raises(AssertionError, match=told):
+            judge(columns)
+    else:
+        judge(columns)
+        judge.finish()
+        assert (judge.served, judge.frees, judge.peak_requested) == (3, 1, 2000)

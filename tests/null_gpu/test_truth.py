@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.workshop.truth import environment, predict, report
-from benchmarks.workshop.truth.__main__ import main
-from benchmarks.workshop.truth.rows import Prediction, Row, Run, read
+from benchmarks.workshop.truth.__main__ import device_options, main
+from benchmarks.workshop.truth.predict import device
+from benchmarks.workshop.truth.rows import Prediction, Row, Run, TruthError, read
 
 COLUMNS = (
     "experiment,kind,model,optimizer,batch,zero_grad_mode,gpu,gpu_total_bytes,torch,"
@@ -74,6 +75,20 @@ def test_rows_are_read_with_their_defaults(tmp_path: Path) -> None:
     assert (second.run.zero_grad_mode, second.truth.oom, second.line) == (2, True, 3)
 
 
+def test_rows_may_come_from_a_program_that_writes_floats_and_leave_cells_empty(
+    tmp_path: Path,
+) -> None:
+    floats = "\ufeff" + COLUMNS + OPT.replace(",38,,", ",38.0,1.0,").replace("false", "False")
+    no_peak = TOO_LARGE.replace("12366905344,true", ",True").replace(",12622168064,", ",,")
+    path = tmp_path / "rows.csv"
+    path.write_text(floats + no_peak, encoding="utf-8")
+    first, second = read(path)
+    assert (first.run.batch, first.run.zero_grad_mode, first.truth.oom) == (38, 1, False)
+    assert (second.truth, second.run.memory) == (Prediction(0, True), 0)
+    assert device(first.run) == "null:NVIDIA-GeForce-RTX-3060,memory=12622168064"
+    assert device(second.run, "context=1GiB") == "null:NVIDIA-GeForce-RTX-3060,context=1GiB"
+
+
 def test_rows_that_cannot_be_predicted_have_a_reason_and_do_not_end_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -96,6 +111,59 @@ def test_rows_that_cannot_be_predicted_have_a_reason_and_do_not_end_the_others(
     assert reasons[2] == "batch=0 is less than 1"
     assert reasons[3].startswith("'GTX-9999' is not a card that the null GPU supports")
     assert reasons[4].startswith("'null:GTX, 9999,memory=12622168064,")
+
+
+@pytest.mark.parametrize(
+    ("told", "options"),
+    [
+        ("", "convolution_workspace=spatial"),
+        ("context=1GiB", "convolution_workspace=spatial,context=1GiB"),
+        ("convolution_workspace=0,context=1GiB", "convolution_workspace=0,context=1GiB"),
+    ],
+)
+def test_convolutions_have_the_formula_of_the_comparison_unless_told(
+    told: str, options: str
+) -> None:
+    assert device_options(told) == options
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (COLUMNS + OPT.replace("false", "maybe", 1), "truth_oom='maybe' is neither true nor false"),
+        ("kind,model\ncnn,VGG16\n", "has no column optimizer, batch"),
+        (COLUMNS, "has no rows"),
+        (COLUMNS + OPT.replace(",38,", ",many,"), "line 2: batch='many' is not a whole number"),
+        (COLUMNS + OPT.replace("8906604544", ""), "line 2: no truth_bytes"),
+    ],
+)
+def test_a_wrong_table_is_one_line(
+    tmp_path: Path, text: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(TruthError, match=line):
+        read(path)
+    assert main(["--rows", str(path)]) == 2
+    assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_a_missing_table_says_how_to_name_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    missing = tmp_path / "rows.csv"
+    monkeypatch.setattr("benchmarks.workshop.truth.__main__.ROWS", missing)
+    assert main([]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {missing} is not there: name a table with --rows FILE.csv")
+    other = tmp_path / "other.csv"
+    assert main(["--rows", str(other)]) == 2
+    assert capsys.readouterr().err == f"error: {other}: No such file or directory\n"
+
+
+def test_a_torch_that_nobody_tried_is_named() -> None:
+    with pytest.raises(TruthError, match=r"torch 1\.0: the versions tried are 2\.5\.1, 2\.6\.0"):
+        environment.python("1.0")
 
 
 def test_scores_are_of_errors_and_of_verdicts() -> None:

@@ -44,6 +44,19 @@ def test_the_machine_record_says_what_device_it_has() -> None:
     assert {"gpu", "driver", "cuda", "cpu", "ram"} <= record.keys()
 
 
+def test_writing_the_machine_again_changes_nothing() -> None:
+    Path("machines.json").write_text(
+        json.dumps({"version": 1, "other": {"machine": "other"}, "here": {"cpu": "mine"}})
+    )
+    output("machine --machine here --file machines.json")
+    first = Path("machines.json").read_bytes()
+    stored = json.loads(first)
+    assert stored["other"] == {"machine": "other"}
+    assert stored["here"]["cpu"] == "mine"
+    output("machine --machine here --file machines.json")
+    assert Path("machines.json").read_bytes() == first
+
+
 def test_a_gpu_is_named_with_its_driver(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     tool = folder / "bin" / "nvidia-smi"
     tool.parent.mkdir()
@@ -63,6 +76,11 @@ def test_a_gpu_is_named_with_its_driver(monkeypatch: pytest.MonkeyPatch, folder:
     ]
 
 
+def test_a_machine_file_of_another_schema_is_refused() -> None:
+    Path("machines.json").write_text('{"version": 7}')
+    assert "machines.json" in error("machine --file machines.json")
+
+
 def test_scrubbed_results_hold_no_path_and_stay_as_they_are(folder: Path) -> None:
     made.write(Path("asv"), "a" * 40, environment=EXISTING, python=PYTHON)
     made.write(Path("asv"), "b" * 40)
@@ -77,3 +95,20 @@ def test_scrubbed_results_hold_no_path_and_stay_as_they_are(folder: Path) -> Non
     }
     assert output("scrub asv") == "0 of 2 files changed\n"
     assert Path("asv/sim", names[0]).read_text() == text
+
+
+def test_an_interpreter_that_does_not_say_its_version_is_unknown(folder: Path) -> None:
+    made.write(Path("asv"), "a" * 40, environment="existing-py_opt_python3", python="/opt/python3")
+    output("scrub asv")
+    assert [path.name for path in Path("asv/sim").glob("*-*.json")] == ["aaaaaaaa-existing.json"]
+    assert output("scrub asv") == "0 of 1 files changed\n"
+
+
+def test_two_results_that_would_share_a_name_are_not_changed(folder: Path) -> None:
+    made.write(Path("asv"), "a" * 40, environment=EXISTING, python=PYTHON)
+    made.write(Path("asv"), "a" * 40, environment="existing-py3.11")
+    assert "two results of one commit" in error("scrub asv")
+
+
+def test_a_folder_without_results_is_refused() -> None:
+    assert "not a results folder of asv" in error("scrub .")

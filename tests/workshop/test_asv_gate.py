@@ -31,10 +31,19 @@ def names(found: Comparison) -> list[tuple[str, str]]:
     return [(one.head.metric, one.head.allocator) for one in found.unstated]
 
 
+def test_equal_counts_are_the_same(tmp_path: Path) -> None:
+    found = compared(tmp_path, {})
+    assert (found.outcome, found.compared, found.differences) == ("same", 3, ())
+
+
 @pytest.mark.parametrize("value", [4097, 4095, made.NAN])
 def test_any_other_number_is_a_change(tmp_path: Path, value: float) -> None:
     found = compared(tmp_path, {made.PEAK: [value, 8192]})
     assert (found.outcome, names(found)) == ("changed", [("peak_reserved", "bfc")])
+
+
+def test_a_new_number_is_not_a_change(tmp_path: Path) -> None:
+    assert compared(tmp_path, {made.EXTERNAL: [0.25, 0.5]}).outcome == "same"
 
 
 def test_times_never_fail_the_gate_and_show_their_spread(tmp_path: Path) -> None:
@@ -70,6 +79,12 @@ def test_instructions_may_vary_a_little_and_shrink(tmp_path: Path) -> None:
     assert (found.outcome, found.compared, found.differences) == ("same", 2, ())
 
 
+def test_more_instructions_may_be_stated(tmp_path: Path) -> None:
+    statement = Statement("instructions_per_event", "bfc")
+    found = counted(tmp_path, [200.0, 300.0], [400.0, 300.0], statement)
+    assert (found.outcome, [one.stated for one in found.differences]) == ("same", [True])
+
+
 @pytest.mark.parametrize(("before", "after"), [(made.NAN, 200.0), (200.0, made.NAN)])
 def test_instructions_that_cannot_be_counted_are_no_change(
     tmp_path: Path, before: float, after: float
@@ -80,6 +95,10 @@ def test_instructions_that_cannot_be_counted_are_no_change(
     assert alone.outcome == "nothing ran"
 
 
+def test_a_count_of_instructions_that_fails_has_failed(tmp_path: Path) -> None:
+    assert counted(tmp_path, [200.0, 300.0], [None, 300.0]).outcome == "failed"
+
+
 def test_a_failure_is_no_change(tmp_path: Path) -> None:
     found = compared(tmp_path, {made.PEAK: [None, 1]})
     assert (found.outcome, names(found)) == ("failed", [("peak_reserved", "naive")])
@@ -87,6 +106,11 @@ def test_a_failure_is_no_change(tmp_path: Path) -> None:
     assert "| memory.FastMemory.track_peak_reserved | bfc | train |" in gate.markdown(
         found, "base", "head"
     )
+
+
+def test_a_commit_whose_build_failed_has_failed(tmp_path: Path) -> None:
+    found = compared(tmp_path, dict.fromkeys(made.NUMBERS))
+    assert (found.outcome, found.compared) == ("failed", 0)
 
 
 def test_a_benchmark_that_the_head_does_not_have_has_failed(tmp_path: Path) -> None:
@@ -104,6 +128,12 @@ def test_commits_that_cannot_be_compared_are_not_equal(
     tmp_path: Path, elsewhere: dict[str, str]
 ) -> None:
     assert compared(tmp_path, {}, **elsewhere).outcome == "nothing ran"
+
+
+def test_without_cells_on_one_side_nothing_ran(tmp_path: Path) -> None:
+    made.write(tmp_path, BASE)
+    assert gate.compare(asv.cells(tmp_path), []).outcome == "nothing ran"
+    assert gate.compare([], asv.cells(tmp_path)).outcome == "nothing ran"
 
 
 @pytest.mark.parametrize(
@@ -181,6 +211,12 @@ def test_a_trailer_states_a_change_from_its_commit_on(repository: Path) -> None:
     assert asv_compare("main~1", "main").exit_code == 1
 
 
+def test_the_summary_goes_to_a_file(repository: Path) -> None:
+    result = asv_compare("main", "main", "--markdown summary.md")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert Path("summary.md").read_text().startswith("## Benchmarks: same\n")
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -194,3 +230,9 @@ def test_wrong_usage_is_one_line(repository: Path, arguments: str, words: str) -
     assert (result.exit_code, result.stdout) == (2, "")
     assert words in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_trailer_that_cannot_be_read_is_wrong_usage(repository: Path) -> None:
+    commit("x\n\nMetric-change: peak reserved of bfc")
+    result = asv_compare("main~1", "main")
+    assert (result.exit_code, "expected METRIC" in result.stderr) == (2, True)

@@ -75,6 +75,16 @@ def test_results_differ_where_a_status_a_value_or_an_exit_code_does() -> None:
     assert list(differences(first, first)) == []
 
 
+def test_the_costs_of_calls_are_rows(tmp_path: Path) -> None:
+    found = dry("costs", tmp_path)
+    assert found["failures"] == {}
+    for row in found["costs"]:
+        assert 0 < row["least"] <= row["quartile_1"] <= row["median"]
+        assert row["median"] <= row["quartile_3"] <= row["most"]
+    mapped = [row for row in found["costs"] if row["call"] == "cuMemMap"]
+    assert {row["case"] for row in mapped} > {"", "second mapping", "0 live pages"}
+
+
 def test_replays_on_both_devices_have_equal_bytes(tmp_path: Path) -> None:
     found = dry("replays", tmp_path)
     assert found["left"] == []
@@ -84,6 +94,14 @@ def test_replays_on_both_devices_have_equal_bytes(tmp_path: Path) -> None:
         assert set(rows[name]["differs"]) <= {"counters"}  # steps of a search among addresses
         assert rows[name]["simulated"]["device_seconds_low"] > 0
     assert rows["cuda_async"]["differs"] == []  # the null GPU has the same model of a pool
+
+
+def test_wrong_words_are_found(tmp_path: Path) -> None:
+    found = dry("integrity", tmp_path)
+    assert found["changed_on_purpose"]["read_wrong"] == 1
+    for row in found["rows"]:
+        assert row["blocks"] == 16177
+        assert (row["failures"], row["wrong_words"], row["read_wrong"]) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(("place", "wrong"), [(0, 0), (4096, 1), (8192 - 4, 1)])
@@ -103,3 +121,20 @@ print(checker.read_wrong)
 """
     )
     assert (done.stdout, done.stderr) == (f"{wrong}\n", "")
+
+
+def test_nothing_of_the_null_driver_is_called_measured(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.workshop.gpu.driver.calls",
+        "--match",
+        "virtual.retained",
+    ]
+    subprocess.run(
+        [*command, "--output", str(tmp_path / "found.json")], env=environment(H100), check=True
+    )
+    found = json.loads((tmp_path / "found.json").read_text())
+    assert "measured" not in found
+    assert found["provenance"]["null"] == "the driver of the null GPU"
+    assert set(found["null"]["scenarios"]) == {"virtual.retained"}

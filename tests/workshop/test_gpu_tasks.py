@@ -12,11 +12,13 @@ import sys
 import tarfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from allocbench.workloads import ALLOC, FREE
-from benchmarks.workshop.gpu import running, sharing, stages
+from allocbench import allocators
+from allocbench.workloads import ALLOC, FREE, catalog
+from benchmarks.workshop.gpu import contestants, running, sharing, stages
 from benchmarks.workshop.gpu.tables import summary
 from tests.null_driver import NAME, environment
 from tests.traces import make
@@ -31,6 +33,60 @@ def gpu(
     command = [sys.executable, "-m", "benchmarks.workshop.gpu", *arguments]
     env = environment(settings, **variables)
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=600)
+
+
+def test_contestants_are_every_candidate_and_three_of_pytorch() -> None:
+    names = [who.name for who in contestants.everyone()]
+    assert names[:3] == ["torch", "torch-expandable", "torch-async"]
+    candidates = [info.name for info in allocators.strategies() if info.candidate]
+    assert set(candidates) <= set(names)
+    assert "cuda_async" in names
+    assert len(names) == len(set(names))
+    for who in contestants.ours():
+        assert contestants.find(who.name) == who
+        assert who.spec is not None
+
+
+def test_the_plan_has_one_command_and_one_file_per_task() -> None:
+    done = gpu("--plan", LD_LIBRARY_PATH="/nowhere")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == sum(len(list(stages.STAGES[name]())) for name in stages.ALWAYS)
+    outputs = [line.split("--output ")[1].split()[0] for line in lines]
+    assert len(set(outputs)) == len(outputs)
+    assert all("/benchmarks/results/gpu/GPU/" in output for output in outputs)
+    expandable = next(line for line in lines if "gpt2-train--torch-expandable" in line)
+    assert expandable.startswith("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True")
+
+
+def test_the_most_valuable_tasks_of_all_stages_come_first() -> None:
+    plan = stages.in_order(stages.ALWAYS)
+    later = [task.later for task in plan]
+    assert later == sorted(later)
+    first = [task for task in plan if not task.later]
+    assert {task.stage for task in first[:15]} == {"programs"}
+    assert {task.stage for task in first} == set(stages.ALWAYS)
+    for stage in ("programs", "hunt", "drift"):
+        names = [task.name.rpartition("--")[2] for task in first if task.stage == stage]
+        assert set(names) - {"caching-poisoned"} == set(contestants.FIRST)
+    assert {task.name for task in plan} == {
+        task.name for name in stages.ALWAYS for task in stages.STAGES[name]()
+    }
+
+
+def test_make_runs_the_right_command() -> None:
+    for arguments, needed, wanted in (
+        (["gpu"], "cmake --build", "-m benchmarks.workshop.gpu"),
+        (["gpu", "DRY=1", "ONLY=hunt"], "", "--dry --into build/gpu-dry --only hunt"),
+        (["gpu", "NULL=null:h100", "BUDGET=60"], "torch/2.13.0/lib", "--null null:h100 --into"),
+        (["gpu", "INTO=there", "BUDGET=540"], "", "--budget 540 --into there"),
+    ):
+        done = subprocess.run(
+            ["make", "--dry-run", *arguments], cwd=ROOT, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert wanted in done.stdout
+        assert needed in done.stdout
 
 
 def test_without_a_gpu_it_prints_one_line_and_exits_with_2() -> None:
@@ -103,6 +159,14 @@ def test_a_failing_task_is_reported_and_writes_no_result(tmp_path: Path) -> None
     assert done.stderr.count("\n") == 1
 
 
+def test_a_task_that_the_budget_cuts_off_is_unfinished(tmp_path: Path) -> None:
+    options = ("--dry", "--into", str(tmp_path), "--only", "calibration")
+    done = gpu(*options, "--budget", "0.01")
+    assert done.returncode == 3
+    assert "cut off by the budget" in done.stdout
+    assert [path.suffix for path in next(tmp_path.rglob("calibration")).iterdir()] == [".log"]
+
+
 def test_a_timeout_ends_the_children_of_a_task(tmp_path: Path) -> None:
     log, limit = tmp_path / "log", 0.5
     while True:  # until the limit lets the shell start
@@ -171,6 +235,20 @@ def test_captured_and_live_traces_are_compared_by_their_requests() -> None:
     assert found["share_of_live_bytes"] == pytest.approx(300 / 600)
 
 
+def test_step_times_leave_out_the_first_of_several_runs() -> None:
+    from benchmarks.workshop.gpu.driving import step_times
+
+    runs: list[dict[str, list[Any]]] = [
+        {"seconds": [9.0, 9.0], "reserved": [1, 2, 3]},
+        {"seconds": [1.0, 3.0], "reserved": [1, 2, 3]},
+    ]
+    found = step_times(runs, [10, 30])
+    assert found["step_seconds_median"] == 2.0
+    assert found["run_seconds"] == [4.0]
+    assert found["tokens_per_second"] == 10.0
+    assert step_times(runs[:1], None)["step_seconds_median"] == 9.0
+
+
 class Scripted(stages.Task):
     """A task that runs the shell script in its first argument."""
 
@@ -198,3 +276,17 @@ def test_tasks_run_at_the_same_time_if_their_memory_fits(tmp_path: Path) -> None
     assert run_scripts(tmp_path, 3, large, *small, large) == 0
     assert log.read_text().split() == ["begun", "ended"] * 2
     assert len(list((tmp_path / "results" / "stage").glob("*.json"))) == 4
+
+
+def test_a_failure_beside_others_is_reported(tmp_path: Path) -> None:
+    assert run_scripts(tmp_path, 2, ("true", 1), ("exit 7", 1), ("true", 1)) == 1
+    names = sorted(path.name for path in (tmp_path / "results" / "stage").glob("*.[jf]*"))
+    assert names == ["task0.json", "task1.failed", "task2.json"]
+
+
+def test_the_plan_of_the_agreement_fits_on_the_gpu() -> None:
+    plan = list(stages.agreement())
+    assert all(0 < task.gib <= sharing.MEMORY for task in plan)
+    names = [task.name for task in plan]
+    assert len(set(names)) == len(names)
+    assert {*catalog.captured(), "device", "checks--native", "checks--planned"} <= set(names)

@@ -60,6 +60,12 @@ def test_the_runs_have_names_of_their_own_and_programs_that_exist() -> None:
         assert not {"alone", "limited"} & set(one.options)
 
 
+def test_a_limit_is_an_option_of_the_program() -> None:
+    told = run(options=("--batch=8",))
+    assert told.command("py")[-1] == "--batch=8"
+    assert told.command("py", 77)[-2:] == ["--batch=8", "--limit=77"]
+
+
 def test_jobs_are_ordered_and_limits_follow_the_predicted_capacity() -> None:
     card, compiled = run("x-card", "cnn", "alone"), run("c", "compiled")
     limited, first = run("l", "language", "limited"), run("first", "language", "alone")
@@ -120,6 +126,12 @@ def test_results_are_written_with_their_events(programs: Path, tmp_path: Path) -
     assert columns["base"] == 1 << 20
 
 
+def test_jobs_that_the_budget_leaves_are_named(programs: Path, tmp_path: Path) -> None:
+    assert measured(tmp_path, [measure.Job(run(), None, 1)], budget=-1) == 1
+    _, rows = report.read(tmp_path / measure.RESULTS)
+    assert rows == [{"name": "a", "error": "not started"}]
+
+
 def row(name: str, peak: int, *, limit: int | None = None, oom: bool = False) -> dict[str, Any]:
     result = {"oom": oom, "stages": [{"peak_reserved": peak}]}
     told = {"run": name, "name": name, "limit": limit, "result": result}
@@ -153,11 +165,33 @@ def test_a_limit_below_the_predicted_capacity_is_predicted_to_run_out() -> None:
     assert "| l, limit 0 MiB | 0 | 0 |  | predicted only |" in text
 
 
+def test_runs_without_a_prediction_or_measurement_are_named() -> None:
+    failed = row("c", 1) | {"error": "line\nValueError: wrong\n"}
+    del failed["result"]
+    text = list(report.lines({"0": compared([row("none", 5), failed])}))
+    assert text[-2:] == [
+        "| none | not predicted: no answer | | | |",
+        "| c | not measured: ValueError: wrong | | | |",
+    ]
+
+
 def test_a_prediction_after_the_measurement_does_not_count() -> None:
     (found,) = compared([row("l", 1000) | {"date": "2026-01-01T00:00:00+00:00"}])
     assert found.error is None
     assert found.said is None
     assert found.trouble.startswith("not predicted before the measurement, but at 2026-01-01")
+
+
+def test_predictions_made_after_the_measurement_have_a_table_of_their_own() -> None:
+    late = [row("l", 1000) | {"date": "2026-01-01T00:00:00+00:00"}]
+    runs = [run("l", "language", "limited")]
+    predictions = {"after": True, "runs": {"l": {"0": said(1100)}}}
+    found = report.by_formula(runs, predictions, late)
+    assert [one.error for one in found["0"]] == [0.1]
+    text = "\n".join(report.lines({"0": compared(late)}, found))
+    first, second = text.split("Predicted when the measurements were known:")
+    assert "| all |" not in first
+    assert "| all | 1 | 1 | 10.00% |" in second
 
 
 def test_the_documentation_has_the_tables_of_the_committed_results(
@@ -174,3 +208,19 @@ def test_the_documentation_has_the_tables_of_the_committed_results(
     errors = re.findall(r"^\| ([\w-]+) \| [\d,]+ \| [\d,]+ \| ([-+][\d.]+%) \|", tables[3], re.M)
     worst = sorted(errors, key=lambda pair: -abs(float(pair[1].rstrip("%"))))
     assert named == worst[:5]
+
+
+def test_results_of_other_programs_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "predictions.json").write_text(json.dumps({"fingerprint": "a", "runs": {}}))
+    (tmp_path / measure.RESULTS).write_text(json.dumps({"fingerprint": "b"}) + "\n")
+    assert main(["compare", f"--results={tmp_path}", f"--into={tmp_path}"]) == 2
+    assert "differ" in capsys.readouterr().err
+    assert main(["compare", f"--results={tmp_path / 'none'}"]) == 2
+    assert capsys.readouterr().err.endswith("predictions.json: No such file or directory\n")
+
+
+def test_every_result_of_a_program_is_read() -> None:
+    text = 'x\nmeasured: {"oom": true}\nmeasured: {"oom": false}\ny\n'
+    assert [found["oom"] for found in predict.results(text)] == [True, False]

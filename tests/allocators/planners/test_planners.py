@@ -3,13 +3,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench import allocators
-from allocbench.allocators import FOREVER
-from tests.allocators.planners.judge import Block, blocks_of, plan
+from allocbench.allocators import FOREVER, PlanResult
+from tests.allocators.planners.judge import Block, Rule, blocks_of, broken, plan
 
 PLANNERS = allocators.planners()
 ALIGNMENTS = st.sampled_from([1, 4, 64])
@@ -101,3 +104,31 @@ def test_a_time_limit_must_be_positive(time_limit: float) -> None:
 
 
 GOOD: list[Block] = [(4, 0, 2), (4, 1, 3)]
+MADE = PlanResult("", np.array([0, 4], np.uint64), 8, 8, 8, 0.0)
+
+
+def moved(*offsets: int) -> PlanResult:
+    return replace(MADE, offsets=np.array(offsets, np.uint64))
+
+
+BREAKS = [
+    (Rule.COMPLETE, moved(0)),
+    (Rule.ALIGNED, moved(0, 6)),
+    (Rule.APART, moved(0, 0)),
+    (Rule.APART, moved(3, 0)),
+    (Rule.HEIGHT, replace(MADE, height=9)),
+    (Rule.HEIGHT, replace(MADE, height=7)),
+    (Rule.MAX_LOAD, replace(MADE, max_load=7)),
+    (Rule.BOUNDED, replace(MADE, lower_bound=9)),
+    (Rule.BOUNDED, replace(MADE, lower_bound=7)),
+]
+
+
+@pytest.mark.parametrize(("rule", "result"), BREAKS)
+def test_a_broken_rule_is_named(rule: Rule, result: PlanResult) -> None:
+    assert broken(GOOD, MADE, 4) == []
+    assert rule in broken(GOOD, result, 4)
+
+
+def test_every_rule_can_be_broken() -> None:
+    assert {rule for rule, _ in BREAKS} == {*Rule}
