@@ -27,8 +27,8 @@ from .reads import Reads, outside
 
 _MOST_EXPERTS = 512
 """A vocabulary is larger."""
-_NO_ROUTER = "transformers.generation."
-"""It selects tokens and beams."""
+_GENERATION = "transformers.generation."
+"""It selects tokens and beams, and `known_values` knows how many."""
 _STRIDE = 7919
 """A prime: choices of successive calls are so far apart."""
 
@@ -94,6 +94,8 @@ class Guesses:
         if finish := self._follower.computed(operator, values):
             return finish
         mask, torch = values[0], self._torch
+        if _is_generating():
+            return None
         condition = operator.name in ("all", "any")
         if mask.dtype != torch.bool or any(operator.out) or (condition and self._reads.share < 1):
             return None
@@ -131,8 +133,7 @@ class Guesses:
         """Indices that depend on computed values."""
         if finish := self._follower.computed(operator, values):
             return finish
-        caller = outside(sys._getframe())
-        if caller and str(caller.f_globals.get("__name__")).startswith(_NO_ROUTER):
+        if _is_generating():
             return None
         names = [argument.name for argument in operator.function._schema.arguments]
         given = dict(zip(names, values, strict=True))
@@ -249,3 +250,8 @@ class Guesses:
         packet = getattr(self._torch.ops.aten, operator.name)  # another overload has a generator
         named = dict(zip(names, arguments, strict=True)) | {"generator": self._generator}
         return packet(named.pop(names[0]), **named)
+
+
+def _is_generating() -> bool:
+    caller = outside(sys._getframe())
+    return caller is not None and str(caller.f_globals.get("__name__")).startswith(_GENERATION)
