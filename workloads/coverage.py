@@ -106,7 +106,7 @@ class Coverage:
             memory = f"{size(self.held)} reserved and {size(self.live)} live"
             parts.append(
                 f"begins with {memory if self.held else 'unknown memory in use'} (it was started"
-                " late, or its ring buffer was full)"
+                " late, or lost its oldest events)"
             )
         if self.ends == "failure":
             parts.append(f"ends with a request for {size(self.request)} that failed")

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from allocbench.base.error_text import MemoryDump
+    from allocbench.workloads.coverage import Coverage
     from allocbench.workloads.recordings import Recording
     from allocbench.workloads.streaming import Source
     from allocbench.workloads.trace import Trace
@@ -30,6 +31,53 @@ HEAD = 1 << 16
 """Number of bytes at the beginning of a file from which its format is recognized."""
 
 
+SNAPSHOT_INSTEAD = (
+    "record a memory snapshot: torch.cuda.memory._record_memory_history() before the program, "
+    "torch.cuda.memory._dump_snapshot('snapshot.pickle') after it"
+)
+_RMM = (
+    "record the requests: rmm.mr.set_current_device_resource(rmm.mr.LoggingResourceAdaptor("
+    "rmm.mr.get_current_device_resource(), log_file_name='rmm.csv'))"
+)
+
+
+@dataclass(frozen=True)
+class Rest:
+    """How to record what a recording lacks of its program, as commands to the user.
+
+    begin: the requests before its first event. end: those after its last one. failure: those after
+    the request that failed last. gaps: events that are missing in between. The default is for any
+    tool.
+    """
+
+    begin: str = "record from the first request of the program on"
+    end: str = "record until the program ends"
+    failure: str = "record the program on a larger device, where it does not fail"
+    gaps: str = "record every alloc and free, in the order in which the program makes them"
+
+    def of(self, coverage: Coverage) -> str:
+        """What to do about a coverage, in one sentence without a full stop; "" for nothing."""
+        later = coverage.begins == "later" or not coverage.events
+        lacks = {
+            self.begin: later,
+            self.gaps: bool(coverage.allocs_missing or coverage.contradiction),
+            self.failure: coverage.ends == "failure",
+            self.end: coverage.ends == "open" and not later,
+        }
+        return "; ".join(how for how, lacking in lacks.items() if lacking)
+
+
+_WITHOUT_GPU = (
+    "`allocbench check --device CARD -- python train.py` runs the program without a GPU, past this"
+    " request"
+)
+_WITH_ALLOCBENCH = Rest(
+    "record without --last, which drops the oldest events",
+    failure=_WITHOUT_GPU,
+)
+_STOPPED = "a larger --steps lets the program go on"
+
+
 @dataclass(frozen=True)
 class Format:
     """A file format.
@@ -38,6 +86,7 @@ class Format:
     file is read. options: names and meanings of what a user can choose in
     `workloads.read(path, name=value)`. recorder: reads a trace together with what the recorded
     allocator did, if the format contains it. streamer: says how to read a large file part by part.
+    rest: how to record what such a file can lack of its program.
     """
 
     name: str
@@ -47,6 +96,7 @@ class Format:
     options: Mapping[str, str] = field(default_factory=dict)
     recorder: str | None = None
     streamer: str | None = None
+    rest: Rest = Rest()
 
     def sniff(self, head: bytes) -> bool:
         """Whether a file that begins with these bytes, at most HEAD, has this format."""
@@ -118,6 +168,12 @@ FORMATS = (
             "conf": "the PYTORCH_CUDA_ALLOC_CONF of the program, if the snapshot lacks it (to 2.3)",
         },
         recorder="importers.pytorch_snapshot:read_recording",
+        rest=Rest(
+            f"{SNAPSHOT_INSTEAD}, without max_entries, which drops the oldest events",
+            "write the snapshot when the program ends",
+            _WITHOUT_GPU,
+            "record all actions, without skip_actions",
+        ),
     ),
     Format(
         "PyTorch profiler trace",
@@ -126,12 +182,24 @@ FORMATS = (
         "importers.kineto:read",
         options={"device": "the number of a GPU, or cpu, if several have events"},
         recorder="importers.kineto:read_recording",
+        rest=Rest(
+            "enter the profiler before the program uses the GPU, without a schedule",
+            "leave the profiler when the program ends",
+            gaps=SNAPSHOT_INSTEAD,
+        ),
     ),
     Format(
         "RMM log",
         "CSV Thread,Time,Action,Pointer,Size,Stream of RMM's logging adaptor",
         "importers.rmm_log:is_rmm_log",
         "importers.rmm_log:read",
+        rest=Rest(
+            f"{_RMM}, before the program's first request",
+            "log until the program ends",
+            "log the program on managed memory, which may exceed the GPU: rmm.mr."
+            "LoggingResourceAdaptor(rmm.mr.ManagedMemoryResource(), log_file_name='rmm.csv')",
+            "log a run in which one thread makes all requests",
+        ),
     ),
     Format(
         "Ascend operator memory",
@@ -139,6 +207,10 @@ FORMATS = (
         "importers.ascend:is_operator_memory",
         "importers.ascend:read",
         options={"device": "the name of an NPU, if several have blocks"},
+        rest=Rest(
+            "start the profiler before the program uses the NPU",
+            "stop the profiler when the program ends",
+        ),
     ),
     Format(
         "request log",
@@ -178,14 +250,6 @@ class Other:
         return content
 
 
-SNAPSHOT_INSTEAD = (
-    "record a memory snapshot: torch.cuda.memory._record_memory_history() before the program, "
-    "torch.cuda.memory._dump_snapshot('snapshot.pickle') after it"
-)
-_RMM = (
-    "record the requests: rmm.mr.set_current_device_resource(rmm.mr.LoggingResourceAdaptor("
-    "rmm.mr.get_current_device_resource(), log_file_name='rmm.csv'))"
-)
 _EXPAND = "expand it first, or compress it with gzip"
 _SERVING = "`allocbench serving` shows what fills the card"
 _EXPLAIN = "`allocbench explain` says what its numbers prove"
@@ -302,3 +366,17 @@ def other_of(head: bytes) -> Other | None:
 def text_of(program: str) -> Other:
     """The texts of a program, by its name in `error_texts`."""
     return next(one for one in OTHERS if one.name == f"a text of {program}")
+
+
+def how_to_record(trace: Trace) -> str:
+    """How to record what a trace lacks of its program, in one sentence; "" for nothing.
+
+    It suits the program that recorded it.
+    """
+    coverage, provenance = trace.coverage, trace.provenance
+    if coverage.ends == "stopped":
+        return _STOPPED
+    if provenance.kind == "recorded":
+        return _WITH_ALLOCBENCH.of(coverage)
+    name = provenance.extra.get("format")
+    return next((one.rest for one in FORMATS if one.name == name), Rest()).of(coverage)

@@ -22,7 +22,7 @@ from allocbench.output.files import check_outputs
 from allocbench.replays import experiment, recorded_settings
 from allocbench.workloads import AnyTrace, StreamedTrace, Trace
 from allocbench.workloads.files import NotATraceError
-from allocbench.workloads.formats import SNAPSHOT_INSTEAD
+from allocbench.workloads.formats import how_to_record
 from allocbench.workloads.vocabulary import TraceError
 
 
@@ -82,7 +82,7 @@ def read(
     traces = load_all(workloads, model)
     for name, trace in traces.items():
         if not without_events and not trace.coverage.events:
-            raise UsageError(f"{name}: {trace.coverage.sentence}; {SNAPSHOT_INSTEAD}")
+            raise UsageError(f"{name}: {trace.coverage.sentence}; {how_to_record(trace)}")
     return _question(traces, specs, device)
 
 

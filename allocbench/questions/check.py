@@ -34,7 +34,7 @@ from allocbench.reports.advice.check import Answer, Holder, Remedy, Verdict
 from allocbench.reports.advice.choosing import ROOM, kind
 from allocbench.reports.advice.recommending import LOSSES
 from allocbench.workloads import Trace
-from allocbench.workloads.formats import SNAPSHOT_INSTEAD
+from allocbench.workloads.formats import how_to_record
 
 _STEPS = 3  # a recording that goes on shows a program's need if it has as many steps
 _MOST_HOLDERS = 5
@@ -103,7 +103,7 @@ def _without_events(trace: Trace, device: str | None, name: str) -> Answer:
         capacity=capacity,
         when="when it was recorded",
         holders=_holders(trace, None),
-        unknown=tuple(_instead(trace)),
+        unknown=_to_know_more(trace),
     )
 
 
@@ -365,17 +365,13 @@ def _lacks(trace: Trace, capacity: int) -> tuple[str, ...]:
     """What a trace lacks, and how to record it."""
     notes = (trace.coverage.sentence, str(trace.provenance.extra.get("note", "")))
     lines = [f"{note[0].upper()}{one_line(note[1:])}." for note in notes if note]
-    return tuple(lines if _shown(trace, capacity) else [*lines, *_instead(trace)])
+    return tuple(lines if _shown(trace, capacity) else [*lines, *_to_know_more(trace)])
 
 
-def _instead(trace: Trace) -> list[str]:
-    """How to record what a trace lacks."""
-    coverage = trace.coverage
-    if not coverage.events or coverage.begins == "later":
-        return [f"To know more, {SNAPSHOT_INSTEAD}; max_entries=N keeps more events."]
-    if coverage.ends in ("open", "stopped"):
-        return ["To know more, record until the program ends."]
-    return []
+def _to_know_more(trace: Trace) -> tuple[str, ...]:
+    """How to record what a trace lacks, as a sentence, if there is one."""
+    how = how_to_record(trace)
+    return (f"To know more, {how}.",) if how else ()
 
 
 def _checks(remedy: Remedy, trace: Trace) -> list[str]:

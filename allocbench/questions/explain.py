@@ -19,7 +19,7 @@ from allocbench.replays.runner import Runner, fresh, innermost
 from allocbench.reports.advice.coverage import needs
 from allocbench.reports.advice.recommending import consequence
 from allocbench.workloads import Trace
-from allocbench.workloads.formats import SNAPSHOT_INSTEAD
+from allocbench.workloads.formats import how_to_record
 
 Kind: TypeAlias = Literal["full", "rounding", "fragmentation", "refused"]
 
@@ -222,7 +222,7 @@ def served(run: Runner, allocator: str, device: str) -> str:
     """What to say if no request fails. device: its name in sentences."""
     coverage, enough = run.trace.coverage, run.enough(allocator)
     if not coverage.events:
-        return f"{coverage.sentence}; {SNAPSHOT_INSTEAD}"
+        return f"{coverage.sentence}; {how_to_record(run.trace)}"
     need = enough["min_capacity"]
     fits = consequence(need, need <= run.capacity, run.capacity, device, None, coverage.bound)
     words = "no recorded request fails" if coverage.bound else "no request fails"

@@ -14,6 +14,7 @@ import pytest
 
 from allocbench.workloads import Trace, TraceError, catalog, read, read_large, write
 from allocbench.workloads.coverage import UNSEEN, WHOLE, Coverage, from_json, to_json
+from allocbench.workloads.formats import FORMATS, Rest, how_to_record
 from tests.commands import folder, run
 from tests.workloads.importers.snapshots import BASE, MIB, Recorder, snapshot
 
@@ -284,3 +285,48 @@ def test_cases(name: str, right: tuple[int, int]) -> None:
         pytest.skip(f"{CASES} is not there")
     trace = read(CASES / name)
     assert (trace.coverage.held, trace.max_load) == right
+
+
+def of_format(name: str, **coverage: Any) -> Trace:
+    """A trace with this coverage that was read from a file of a format, or "recorded"."""
+    trace = stored(held_first(30))
+    kind = "recorded" if name == "recorded" else "imported"
+    extra = {"format": name} if kind == "imported" and name else {}
+    origin = replace(trace.provenance, kind=kind, extra=extra)
+    return replace(trace, provenance=origin, coverage=Coverage(**coverage))
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "failure"),
+    [
+        ("PyTorch memory snapshot", "_record_memory_history()", "allocbench check"),
+        ("PyTorch profiler trace", "enter the profiler", "larger device"),
+        ("RMM log", "LoggingResourceAdaptor", "ManagedMemoryResource"),
+        ("Ascend operator memory", "NPU", "larger device"),
+        ("recorded", "without --last", "allocbench check"),
+        ("", "first request", "larger device"),
+    ],
+)
+def test_hints_are_for_the_program_that_recorded(name: str, begin: str, failure: str) -> None:
+    late, open_end = of_format(name, begins="later"), of_format(name, ends="open")
+    failing = of_format(name, ends="failure", request=GIB)
+    assert begin in how_to_record(late)
+    assert begin in how_to_record(of_format(name, begins="later", events=False))
+    assert failure in how_to_record(failing)
+    assert "end" in how_to_record(open_end)
+    assert begin not in how_to_record(open_end)
+    gaps = how_to_record(of_format(name, allocs_missing=1))
+    assert gaps
+    assert gaps == how_to_record(of_format(name, contradiction="of the segments"))
+    assert how_to_record(of_format(name, ends="stopped")) == (
+        "a larger --steps lets the program go on"
+    )
+    assert how_to_record(of_format(name)) == ""
+    if not name.startswith("PyTorch"):
+        assert not any("torch." in how_to_record(one) for one in (late, open_end, failing))
+
+
+def test_every_recorder_of_programs_has_its_own_hints() -> None:
+    """A log of requests is simulated, and the three other formats do not say who wrote them."""
+    general = [one.name for one in FORMATS if one.rest == Rest()]
+    assert general == ["Parquet", "CSV op,id,size", "CSV id,lower,upper,size", "request log"]
