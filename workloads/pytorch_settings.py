@@ -25,6 +25,7 @@ _IN_CONF_ALONE = (
     "max_non_split_rounding_mb",
     "large_segment_size_mb",
     "per_process_memory_fraction",
+    "expandable_segments_reserve",
 )
 _FLAGS_IN_CONF_ALONE = ("throw_on_cudamalloc_oom",)
 _FLAGS = {"true": "True", "false": "False"}

@@ -49,6 +49,7 @@ LEFT_OUT: Mapping[str, str] = {
     "bfc:retry_seconds": "waits for other threads, and a replay has none",
     "caching:per_process_memory_fraction": "a limit",
     "caching:throw_on_cudamalloc_oom": "fails requests that others serve",
+    "caching:expandable_segments_reserve": "limits addresses, not memory",
     "caching:version": "the PyTorch that is installed",
     "caching:conf": "all other options in one string",
     "cuda_async:release_threshold": "acts when a program waits for the GPU, as no trace does",

@@ -168,6 +168,10 @@ def test_a_wrong_text_is_one_line(conf: str, reason: str) -> None:
             {"large_segment_size_mb": "40"},
         ),
         (
+            {"PYTORCH_ALLOC_CONF": "expandable_segments_reserve:40G"},
+            {"expandable_segments_reserve": "40G"},
+        ),
+        (
             {"roundup_power2_divisions": {"1": 0, "2": 4}, "expandable_segments": True},
             {"expandable_segments": "true", "roundup_power2_divisions": "[1:0,2:4]"},
         ),

@@ -6,7 +6,9 @@
 #include <bit>
 #include <charconv>
 #include <cmath>
+#include <locale>
 #include <map>
+#include <sstream>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -19,8 +21,8 @@ namespace {
 
 constexpr Size kOwnSegment = 10 * kMiB;  // the smallest request that does not share its segment
 
-// Keys of a conf that change no placement, because they concern pinned host memory, locks or
-// captured graphs.
+// Keys of a conf that change no placement of a Python program, because they concern pinned host
+// memory, locks, captured graphs or classes of streams.
 constexpr std::string_view kIgnored[] = {
     "backend",
     "release_lock_on_cudamalloc",
@@ -34,7 +36,9 @@ constexpr std::string_view kIgnored[] = {
     "pinned_max_round_threshold_mb",
     "pinned_max_cached_size_mb",
     "pinned_free_catch_all",
+    "expandable_segments_reserve_by_class",  // of streams that C++ code gives a class
 };
+constexpr std::string_view kReserve = "expandable_segments_reserve";
 
 // Splits a list at each comma outside of brackets; an empty last item is dropped.
 std::vector<std::string_view> split_list(std::string_view list) {
@@ -62,6 +66,20 @@ std::string without_spaces(std::string text) {
   return text;
 }
 
+// Addresses of an expandable segment: what the text states, at most the device and an eighth.
+// nullopt for a text that PyTorch ignores.
+std::optional<Size> read_reserve(std::string text, Size capacity) {
+  bool const gibibytes = text.ends_with('G') || text.ends_with('g');
+  if (gibibytes) text.pop_back();
+  std::istringstream number(text);
+  number.imbue(std::locale::classic());
+  double value = 0;
+  if (!(number >> value) || !number.eof() || !(value > 0)) return std::nullopt;
+  Size const most = PytorchSettings::most_reserved(capacity);
+  double const bytes = value * static_cast<double>(gibibytes ? kGiB : capacity);
+  return bytes < static_cast<double>(most) ? static_cast<Size>(bytes) : most;
+}
+
 // The options in a conf that can change placements, by name.
 std::map<std::string, std::string> read_conf(Options const& given) {
   std::map<std::string, std::string> settings;
@@ -75,6 +93,7 @@ std::map<std::string, std::string> read_conf(Options const& given) {
                    "must contain only settings of PyTorch; PyTorch has no setting '" + key + "'");
     if (key == "backend" && value != "native")
       given.reject("conf", "must not select a backend other than native");
+    if (key == kReserve && !read_reserve(value, 0)) continue;
     if (std::ranges::find(kIgnored, key) == std::end(kIgnored)) settings[key] = value;
   }
   return settings;
@@ -189,6 +208,7 @@ PytorchSettings PytorchSettings::read(Options given, Size capacity) {
   settings.expandable = given.flag("expandable_segments");
   if (settings.expandable && settings.large_segment % kSegmentRounding != 0)
     given.reject("large_segment_size_mb", "must be even with expandable_segments");
+  if (given.given(kReserve)) settings.reserve = read_reserve(given.text(kReserve), capacity);
   settings.throws_early = given.flag("throw_on_cudamalloc_oom");
   settings.lasting = given.written({"version"});
   for (auto const& [name, _] : rules.lasting()) settings.lasting.merge(given.written({name}));

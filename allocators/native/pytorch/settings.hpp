@@ -45,6 +45,10 @@ struct PytorchSettings {
        "no effect with a memory fraction below 1"},
       {"expandable_segments", OptionType::kFlag, "false",
        "use segments of virtual memory that grow and shrink page by page"},
+      {"expandable_segments_reserve", OptionType::kText, "",
+       "addresses of an expandable segment, which no request can exceed: a fraction of the "
+       "device's capacity, or GiB with the suffix G; at most and by default 1.125; as in PyTorch, "
+       "a value that cannot be read is ignored"},
   };
 
   static constexpr Size kNoLimit = std::numeric_limits<Size>::max();
@@ -72,6 +76,11 @@ struct PytorchSettings {
   }
   // Bytes mapped at a time in an expandable segment.
   Size page(bool small) const { return small ? kSmallSegment : large_segment; }
+  // Addresses of an expandable segment in the pool of small or large blocks.
+  Size reservation(bool small, Size capacity) const {
+    return round_up(reserve.value_or(most_reserved(capacity)), page(small));
+  }
+  static Size most_reserved(Size capacity) { return capacity + capacity / 8; }
   bool collects() const { return limit && collection_threshold > 0; }
 
   PytorchRules rules;
@@ -82,6 +91,7 @@ struct PytorchSettings {
   double collection_threshold = 0;
   std::optional<Size> limit;  // bytes that may be reserved
   bool expandable = false;
+  std::optional<Size> reserve;  // addresses of an expandable segment, if they were set
   bool throws_early = false;
   // Options as they were given that PyTorch does not reset when it reads settings again.
   std::map<std::string, std::string> lasting;

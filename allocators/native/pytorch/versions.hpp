@@ -102,6 +102,7 @@ inline std::vector<PytorchRules> PytorchRules::sets() {
 
 inline std::map<std::string, std::string> PytorchRules::lasting() const {
   std::map<std::string, std::string> settings = {{"expandable_segments", "False"},
+                                                 {"expandable_segments_reserve", "1.125"},
                                                  {"large_segment_size_mb", "20"},
                                                  {"throw_on_cudamalloc_oom", "False"}};
   if (!resets_rounding) settings["max_non_split_rounding_mb"] = splits_segments ? "20" : "";

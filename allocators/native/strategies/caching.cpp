@@ -255,7 +255,8 @@ bool Caching::adopt_reservation(std::vector<HeldSegment> const& ranges) {
   HeldSegment const& first = ranges.front();
   Size const page = settings_.page(first.small);
   Segment const& last = ranges.back().segment;
-  Size const size = std::max(reservation_size(page), last.address + last.size - first.reservation);
+  Size const size =
+      std::max(reservation_size(first.small), last.address + last.size - first.reservation);
   std::vector<Segment> mapped;
   for (HeldSegment const& range : ranges) mapped.push_back(range.segment);
   if (!device().adopt_pages(first.reservation, size, page, mapped, this)) return false;
@@ -288,7 +289,8 @@ Index Caching::extend(BlockPool& pool, Size wanted) {
 }
 
 // The lowest free block, mapped or not, that begins a free range of `wanted` bytes which is partly
-// unmapped; if no such range exists, the block of a new expandable segment.
+// unmapped; if no such range exists, the block of a new expandable segment. kNone if that would be
+// too small.
 Index Caching::find_extendable(BlockPool& pool, Size wanted) {
   auto const is_free = [&](Index block) { return block != kNone && !blocks_.in_use(block); };
   for (auto const& [address, unmapped] : pool.unmapped) {
@@ -299,20 +301,15 @@ Index Caching::find_extendable(BlockPool& pool, Size wanted) {
       room += blocks_.size(block);
     if (room >= wanted) return begin;
   }
-  return open_reservation(pool);
-}
-
-Size Caching::reservation_size(Size page) const {
-  Size const capacity = device().capacity();
-  return round_up(capacity + capacity / 8, page);
+  bool const fits = !settings_.reserve || wanted <= reservation_size(pool.small);
+  return fits ? open_reservation(pool) : kNone;
 }
 
 Index Caching::open_reservation(BlockPool& pool) {
-  Size const page = settings_.page(pool.small);
-  Size const size = reservation_size(page);
+  Size const size = reservation_size(pool.small);
   Address const address = reserve(size);
   if (address == 0) return kNone;
-  return blocks_.open({address, size, page}, pool, next_rank());
+  return blocks_.open({address, size, settings_.page(pool.small)}, pool, next_rank());
 }
 
 // Maps the pages that hold the first `wanted` bytes of an unmapped block. They become a free block,

@@ -144,7 +144,9 @@ class Caching final : public Allocator, public ServesPools, public LiveSettings,
   void unmap_pages(Index block);
 
   // Segments that the program held before its trace began
-  Size reservation_size(Size page) const;
+  Size reservation_size(bool small) const {
+    return settings_.reservation(small, device().capacity());
+  }
   bool adopt_all(std::vector<HeldSegment> const& layout);
   bool adopt_segment(HeldSegment const& held);
   bool adopt_reservation(std::vector<HeldSegment> const& ranges);

@@ -222,6 +222,55 @@ class TestExpandableSegments:
         calls = allocator.device.stats()
         assert (calls.map_calls, calls.refused_calls, calls.unmap_calls) == (8, 2, 6)
 
+    @pytest.mark.parametrize(
+        ("reserve", "addresses"),
+        [
+            ("0.5", 200 * MIB),
+            (".25", 100 * MIB),
+            ("1e-1", 40 * MIB),
+            ("0.01", 20 * MIB),  # a page
+            ("0.2G", 220 * MIB),  # 204.8 MiB in pages of 20 MiB
+            ("0.2g", 220 * MIB),
+            ("1.1", 440 * MIB),
+            ("7", 460 * MIB),  # at most 9/8 of the capacity
+            ("1e20G", 460 * MIB),
+        ],
+    )
+    def test_no_request_exceeds_the_reserve(self, make: Make, reserve: str, addresses: int) -> None:
+        options = f"expandable_segments=true,expandable_segments_reserve={reserve}"
+        allocator = make(f"caching:{options}", 400 * MIB)
+        cached = allocator.allocate(15 * MIB)
+        allocator.deallocate(cached)
+        assert fails(allocator, addresses + 1)
+        assert (allocator.stats().retries, segments(allocator)) == (1, [])
+        if addresses <= 400 * MIB:
+            assert allocator.allocate(addresses)
+            assert blocks(allocator) == [[addresses]]
+
+    def test_a_full_reserve_is_followed_by_another(self, make: Make) -> None:
+        options = "expandable_segments=true,expandable_segments_reserve=0.1"
+        allocator = make(f"caching:{options}", 400 * MIB)
+        first, second = allocator.allocate(25 * MIB), allocator.allocate(16 * MIB)
+        assert second >= first + 40 * MIB
+        assert blocks(allocator) == [[25 * MIB, -15 * MIB], [16 * MIB, -4 * MIB]]
+
+    def test_a_program_cannot_take_a_reserve_back(self, make: Make) -> None:
+        conf = "expandable_segments:True,expandable_segments_reserve:"
+        allocator = make(f"caching:conf={conf}0.5", 400 * MIB)
+        for later in ("", f"{conf}lots", f"{conf}G", f"{conf}0", f"{conf}-1", f"{conf}inf"):
+            allocator.change_settings(later)
+            assert fails(allocator, 201 * MIB)
+        allocator.change_settings("expandable_segments_reserve:0.75,expandable_segments_reserve:x")
+        assert allocator.allocate(300 * MIB)
+
+    def test_a_reserve_that_pytorch_ignores_changes_nothing(self, make: Make) -> None:
+        conf = "expandable_segments:True,expandable_segments_reserve:12X"
+        allocator = make(
+            f"caching:conf={conf},expandable_segments_reserve_by_class:[a:0.1]",
+            400 * MIB,
+        )
+        assert allocator.allocate(400 * MIB)
+
     def test_a_request_takes_what_is_free_before_unmapped_addresses(self, make: Make) -> None:
         allocator = make("caching:expandable_segments=true", 70 * MIB)
         assert allocator.allocate(60 * MIB)
