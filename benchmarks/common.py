@@ -36,6 +36,7 @@ ALLOCATORS = (
     "rmm_pool",
     "slab",
     "tlsf",
+    "xla_vmm",
 )
 FAST_WORKLOADS = ("gpt2-train", "llm-decode", "random:allocs=3000")
 WORKLOADS = (

@@ -113,6 +113,7 @@ VARIANTS = {
     ],
     "slab": [Case("slab:slab=4KiB"), Case("slab:slab=1MiB,empty_slabs=0")],
     "tlsf": [Case("tlsf:segment=1MiB")],
+    "xla_vmm": [Case("xla_vmm:memory_fraction=0.75", most=48 * MIB)],
     "free_lists": [Case("free_lists:buffer=1MiB"), Case("free_lists:round=4096,buffer=3MiB")],
 }
 START = Callable[..., Program]

@@ -409,7 +409,7 @@ GENERATORS = (
     _synthetic(
         "bomb-pages",
         "robson up to the page size: a small block keeps each page"
-        " (targets: expandable, planned, rmm_pool)",
+        " (targets: expandable, planned, rmm_pool, xla_vmm)",
         _KNUTH,
         robson,
         replace(_LOAD, default=32 * MIB),

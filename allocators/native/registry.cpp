@@ -27,6 +27,7 @@
 #include "strategies/rmm_pool.hpp"
 #include "strategies/slab.hpp"
 #include "strategies/tlsf.hpp"
+#include "strategies/xla_vmm.hpp"
 #include "wrappers/binning.hpp"
 #include "wrappers/check.hpp"
 #include "wrappers/limit.hpp"
@@ -62,7 +63,7 @@ std::span<Entry const> list() {
 
 std::span<Entry const> registered() {
   return list<Arena, Bfc, Buddy, Bump, Caching, CudaAsync, CupyPool, Expandable, FreeLists,
-              GgmlPool, MlxCache, Naive, Planned, RmmArena, RmmPool, Slab, Tlsf>();
+              GgmlPool, MlxCache, Naive, Planned, RmmArena, RmmPool, Slab, Tlsf, XlaVmm>();
 }
 
 // Needs an option, so it is in no list.

@@ -60,6 +60,7 @@ LEFT_OUT: Mapping[str, str] = {
     "planned:plan": "a file of an earlier run",
     "rmm_arena:arena_size": "a limit",
     "rmm_pool:maximum_pool_size": "a limit",
+    "xla_vmm:memory_fraction": "a limit",
 }
 """Options that are not tried, and why."""
 

@@ -16,12 +16,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdint>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "core/allocator.hpp"
+#include "parts/freed_buffers.hpp"
 #include "parts/lone_blocks.hpp"
 
 namespace allocbench {
@@ -66,81 +64,58 @@ class MlxCache : public Allocator {
  protected:
   Block do_allocate(Size requested, Stream) override {
     Size const size = requested > kPage ? round_up(requested, kPage) : requested;
-    auto const fit = cache_.lower_bound({size, 0});
-    Block block{0, size, requested};
-    if (fit != cache_.end() && fit->first.first < std::min(2 * size, size + 2 * kPage)) {
-      block.size = fit->first.first;
-      block.address = take(fit);
-    } else {
-      block.address = create(size);
-      if (block.address == 0) return {};
-    }
-    if (cached_ > cache_limit_) release_oldest(cached_ - cache_limit_);
+    Size const fit = cache_.fit(size);
+    bool const suits = fit != 0 && fit < std::min(2 * size, size + 2 * kPage);
+    Block block = suits ? cache_.take(fit) : Block{create(size), size};
+    if (block.address == 0) return {};
+    block.requested = requested;
+    if (cache_.bytes() > cache_limit_) release_oldest(cache_.bytes() - cache_limit_);
     return blocks_.insert(block);
   }
 
   Block do_deallocate(Address address, Stream) override {
     Block const block = blocks_.erase(address);
     if (block.size == 0) return block;
-    if (cached_ < cache_limit_) {
-      cached_ += block.size;
-      cache_.emplace(std::pair(block.size, frees_), address);
-      oldest_.emplace(frees_++, block.size);
-    } else {
+    if (cache_.bytes() < cache_limit_)
+      cache_.add(address, block.size);
+    else
       release(address, block.size);
-    }
     return block;
   }
 
-  void do_trim() override { release_oldest(cached_); }
-  Size do_largest_free() const override {
-    return cache_.empty() ? 0 : cache_.rbegin()->first.first;
-  }
+  void do_trim() override { release_oldest(cache_.bytes()); }
+  Size do_largest_free() const override { return cache_.largest(); }
 
   std::vector<Segment> do_snapshot() const override {
     auto all = blocks_.segments();
-    for (auto const& [key, address] : cache_)
-      all.push_back({address, key.first, {{address, key.first, 0}}});
+    cache_.append_to(all);
     return all;
   }
 
  private:
-  using Cache = std::map<std::pair<Size, std::uint64_t>, Address>;  // by size and order of frees
-
-  Address take(Cache::iterator cached) {
-    auto const [key, address] = *cached;
-    cached_ -= key.first;
-    oldest_.erase(key.second);
-    cache_.erase(cached);
-    return address;
-  }
-
   // A new buffer, or 0. At the limit of buffers MLX subtracts the memory limit even from less,
   // which wraps around, so all of the cache is returned.
   Address create(Size size) {
-    Size const needed = counted().allocated.current + cached_ + size;
+    Size const needed = counted().allocated.current + cache_.bytes() + size;
     if (needed >= memory_limit_ || buffers() >= most_buffers_)
       release_oldest(needed - memory_limit_);
     return buffers() >= most_buffers_ ? 0 : acquire(size);
   }
 
-  Size buffers() const { return counted().allocations - counted().frees + cache_.size(); }
+  Size buffers() const { return counted().allocations - counted().frees + cache_.count(); }
 
   void release_oldest(Size least) {
-    bool const all = static_cast<double>(least) >= 0.9 * static_cast<double>(cached_);
-    for (Size released = 0; !oldest_.empty() && (all || released < least);) {
-      auto const [free, size] = *oldest_.begin();
-      release(take(cache_.find({size, free})), size);
-      released += size;
+    bool const all = static_cast<double>(least) >= 0.9 * static_cast<double>(cache_.bytes());
+    for (Size released = 0; !cache_.empty() && (all || released < least);) {
+      Block const buffer = cache_.take_oldest();
+      release(buffer.address, buffer.size);
+      released += buffer.size;
     }
   }
 
   Size cache_limit_, memory_limit_, most_buffers_;
   LoneBlocks blocks_;
-  Cache cache_;
-  std::map<std::uint64_t, Size> oldest_;  // the cached buffers in the order of their frees
-  Size cached_ = 0;                       // bytes
-  std::uint64_t frees_ = 0;
+  FreedBuffers cache_;
 };
 
 }  // namespace allocbench
