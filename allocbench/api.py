@@ -34,7 +34,7 @@ from allocbench.inputs import ALL, DEVICE, Unchosen
 from allocbench.inputs.devices import device_of, recorded_on
 from allocbench.inputs.question import allocator_specs, failed_on
 from allocbench.inputs.traces import load, load_all
-from allocbench.programs import functions, program
+from allocbench.programs import functions, is_program, program
 from allocbench.programs.program import ProgramSettings, ProgramWorkload
 from allocbench.questions import BUDGET, ORDERS, per_phase
 from allocbench.questions import check as checking
@@ -256,5 +256,5 @@ def _case(workload: Workload, device: str) -> tuple[Trace, str]:
 
 
 def _name(workload: Workload, trace: Trace) -> str:
-    named = isinstance(workload, str) and not program.is_program(workload)
+    named = isinstance(workload, str) and not is_program(workload)
     return str(workload) if named else trace.name

@@ -19,7 +19,7 @@ namespace allocbench {
 // a nanosecond of steady_clock.
 class Timer {
  public:
-  Timer() : seconds_per_tick_(calibrate()), cost_(reading_cost()) {}
+  Timer() : seconds_per_tick_(tick()), cost_(reading_cost()) {}
 
   static std::uint64_t now() {
 #if defined(__x86_64__)
@@ -49,6 +49,11 @@ class Timer {
     auto const time = std::chrono::steady_clock::now().time_since_epoch();
     return static_cast<std::uint64_t>(
         std::chrono::duration_cast<std::chrono::nanoseconds>(time).count());
+  }
+
+  static double tick() {  // seconds; measured once, because that takes two milliseconds
+    static double const seconds = calibrate();
+    return seconds;
   }
 
   static double calibrate() {

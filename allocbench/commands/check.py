@@ -102,13 +102,13 @@ def _answer(
     from allocbench.commands.vary import tell_fit
     from allocbench.inputs.devices import device_of
     from allocbench.inputs.question import Question, read_any
-    from allocbench.programs import program
+    from allocbench.programs import is_program, program
     from allocbench.questions import check
     from allocbench.questions.vary import below_own
 
     varied = None
     if vary is not None:
-        if not program.is_program(workload) or given is None:
+        if not is_program(workload) or given is None:
             raise UsageError("--vary is for a program on a card: --device l4 -- python train.py")
         with_hole, varied, own = below_own(program.of_text(workload), vary)
         workload = str(own)

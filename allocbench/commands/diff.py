@@ -165,12 +165,12 @@ def _sides(
 
 def _varied(old: str, vary: str) -> dict[str, Any]:
     """The traces of a program with two values of an option, by name."""
-    from allocbench.programs import program
+    from allocbench.programs import is_program, program
     from allocbench.questions.vary import Variation
 
     name, _, listed = vary.partition("=")
     values = listed.split(",")
-    if not program.is_program(old):
+    if not is_program(old):
         raise UsageError("--vary is for a program: -- python train.py --batch {batch}")
     if not name.isidentifier() or not all(values):
         raise UsageError(f"--vary {vary}: write batch=8,16 or torch=2.9.1,2.13.0")

@@ -15,7 +15,7 @@ from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table
-from allocbench.programs import program
+from allocbench.programs import is_program, program
 from allocbench.programs.program import ProgramWorkload
 from allocbench.questions import vary
 from allocbench.questions.switching import conf
@@ -30,7 +30,7 @@ def answer(workload: str, text: str, device: str, json: str | None) -> None:
     requested card's size. Raises UsageError, and as `programs.program.load`.
     """
     varied = vary.variation(text)
-    if not program.is_program(workload):
+    if not is_program(workload):
         raise UsageError("--vary is for a program: -- python train.py --batch {batch}")
     workload_program, _ = vary.placed(program.of_text(workload), varied.name)
     if workload_program.settings.device is None and not recording.has_cuda():

@@ -77,7 +77,8 @@ def run(
 
 
 def _run(answer: Answer, workload: str, spec: str, device: str) -> Answer:
-    from allocbench.programs.program import is_program, of_text
+    from allocbench.programs import is_program
+    from allocbench.programs.program import of_text
     from allocbench.questions import whatif
 
     if not is_program(workload):

@@ -13,7 +13,7 @@ from typing import TypeVar
 from allocbench.base.spec import SpecSyntaxError, parse
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError
-from allocbench.programs import program
+from allocbench.programs import is_program
 from allocbench.workloads import (
     AnyTrace,
     Lifetimes,
@@ -55,7 +55,9 @@ def load_large(workload: str, model: str | None = None) -> dict[str, AnyTrace]:
 def _load(
     workload: str, model: str | None, reader: Callable[..., AnyOrWhole]
 ) -> AnyOrWhole | Trace:
-    if program.is_program(workload):
+    if is_program(workload):
+        from allocbench.programs import program  # imported late: it needs much
+
         return program.load(program.of_text(workload))
     more = {} if model is None else {"model": model}
     if catalog.knows(workload):
@@ -109,7 +111,7 @@ def load_plannable(
 
     Raises as `load` does.
     """
-    if catalog.knows(source) or program.is_program(source) or model is not None:
+    if catalog.knows(source) or is_program(source) or model is not None:
         return lifetimes(load(source, model)), False
     path, options = _file_and_options(source)
     return read_plannable(path, **options)

@@ -8,3 +8,11 @@ recording_cache.py recordings in the cache, and whether they are still valid
 with_allocator.py  runs it on another allocator
 hook/              what runs in the processes of a program
 """
+
+PREFIX = "-- "
+"""With what the text of a workload begins that is a command."""
+
+
+def is_program(workload: str) -> bool:
+    """Whether the text of a workload is a command."""
+    return workload.startswith(PREFIX)

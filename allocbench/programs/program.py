@@ -25,6 +25,7 @@ from allocbench.null_gpu import launch
 from allocbench.null_gpu.device import LATE
 from allocbench.null_gpu.device import read as read_device
 from allocbench.null_gpu.launch import Limits
+from allocbench.programs import PREFIX
 from allocbench.programs import recording_cache as kept
 from allocbench.programs.execution import ComputedValueError, Execution, run
 from allocbench.programs.recording_cache import Entry
@@ -35,7 +36,6 @@ from allocbench.workloads.recording import RecordError, program_name
 DEFAULT_DEVICE = "null:h200"
 """The default null GPU: the largest of the most common compute capability, 9.0."""
 STEPS = 5
-_PREFIX = "-- "
 Tell = Callable[[str], None]
 
 
@@ -102,18 +102,13 @@ class ProgramWorkload:
 
 def text_of(command: Sequence[str]) -> str:
     """A command as the text of a workload: "-- python train.py"."""
-    return _PREFIX + shlex.join(command)
-
-
-def is_program(workload: str) -> bool:
-    """Whether the text of a workload is a command."""
-    return workload.startswith(_PREFIX)
+    return PREFIX + shlex.join(command)
 
 
 def of_text(workload: str) -> ProgramWorkload:
     """The program of a workload's text, with the active settings; raises UsageError."""
     try:
-        command = tuple(shlex.split(workload.removeprefix(_PREFIX)))
+        command = tuple(shlex.split(workload.removeprefix(PREFIX)))
     except ValueError as error:
         raise UsageError(f"{workload}: {error}") from error
     if not command:

@@ -24,7 +24,6 @@ from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Row, Runner
 from allocbench.reports.advice.choosing import KEEP, ROOM, WEIGHTS, Weights
 from allocbench.reports.advice.recommending import DEFAULT, RECORDED, Advice, advise
-from allocbench.reports.rows.results import records
 from allocbench.workloads import Trace
 
 COLUMNS = (
@@ -60,6 +59,7 @@ class Best:
     `reports.results`, and failed_orders: number of traces with the steps in another order on which
     a request failed, null if that was not tried. orders: number of such traces. excluded: by spec,
     why the program rules it out. tuned: the search for settings, None where none was needed.
+    runs: the same results as `rows`, with all columns of `Runner.counted`.
     """
 
     advice: Advice
@@ -67,6 +67,7 @@ class Best:
     orders: int
     excluded: Mapping[str, str]
     tuned: Tuned | None
+    runs: Sequence[Row]
 
     @property
     def setting(self) -> str | None:
@@ -102,20 +103,13 @@ class Best:
 
     @property
     def known(self) -> dict[str, Row]:
-        """What `experiment.run` need not search again, by spec: of strategies and the best setting.
+        """What `experiment.run` need not find again, by spec: of strategies and the best setting.
 
         Those of the other settings that were tried are left out.
         """
-        wanted = self.rows["allocator"].map(
-            lambda name: (
-                name == self.setting or not options_of(name) or name == with_conf(EXPANDABLE)
-            )
-        )
-        rows = self.rows[wanted]
-        return {
-            row["allocator"]: {name: row[name] for name in ("min_capacity", "card", "context")}
-            for row in records(rows)
-        }
+        kept = (self.setting, with_conf(EXPANDABLE))
+        rows = {row["allocator"]: row for row in self.runs}
+        return {spec: row for spec, row in rows.items() if spec in kept or not options_of(spec)}
 
     def _number(self, column: str) -> int | None:
         numbers = self.rows.loc[self.rows["allocator"] == self.setting, column].dropna()
@@ -176,7 +170,8 @@ def best(
         rows, device=label, given=with_conf(given), shaky=shaky, weights=weights, now=now
     )
     ruled_out = {with_conf(spec): reason for spec, reason in excluded.items()}
-    return Best(advice, rows, len(trials.orders), ruled_out, None if roomy else tuned)
+    searched = None if roomy else tuned
+    return Best(advice, rows, len(trials.orders), ruled_out, searched, trials.rows)
 
 
 def called(given: str, trace: Trace) -> str:

@@ -92,7 +92,7 @@ def run(
     placements: Callable[[Arrays], None] | None = None,
     trace_blocks: TraceBlocks | None = None,
     times: Times | None = None,
-    enough: Row | None = None,
+    known: Row | None = None,
     proceed: Callable[[], None] = lambda: None,
 ) -> tuple[Row, Details]:
     """Measure one allocator on one trace: the row, and what charts need beyond it.
@@ -105,8 +105,8 @@ def run(
         bytes, one element per alloc event; they are not kept.
     trace_blocks: of the trace, when the tables of `reports.details` are wanted; they come from a
         separate replay, which is skipped without it.
-    times: what `times_of` has found; measured here when None. enough: what `LargeRunner.enough` has
-        found; searched here when None.
+    times: what `times_of` has found; measured here when None. known: what `LargeRunner.counted` and
+        `LargeRunner.enough` have found; replayed and searched here when None. Without placements.
     proceed: called between replays; what it raises ends the run.
 
     Each stage has its own device and allocator. Time: see `timing.time_passes`. Host seconds never
@@ -125,7 +125,7 @@ def run(
         info = allocators.info(innermost(allocator))
         row["unavailable"] = allocators.unavailable(info, allocators.make_device(device))
         return {name: row.get(name) for name in SCHEMA}, {}
-    row |= counted(trace, instance, placements)
+    row |= known or counted(trace, instance, placements)
     timed_here = (
         effort.passes > 0
         and has_host_time(allocator, device)
@@ -133,6 +133,8 @@ def run(
     )
     if not timed_here:
         proceed()
+        if known:
+            allocators.time_pass(trace, instance)
         row["device_calls_steady"] = steady_calls(trace, instance)
     del instance  # it holds memory of the device
     proceed()
@@ -149,7 +151,7 @@ def run(
             details |= of_latency(trace_blocks, *times.calls)
     if effort.capacity:
         stage("min capacity")
-        row |= enough or LargeRunner(trace, device, proceed=proceed).enough(allocator)
+        row |= known or LargeRunner(trace, device, proceed=proceed).enough(allocator)
     return {name: row.get(name) for name in SCHEMA}, with_key(details, row)
 
 
@@ -193,7 +195,7 @@ def run_matrix(
     """Run every workload through every allocator: the rows, and the tables of `reports.details`.
 
     detailed: whether to make those tables; otherwise they are empty. known: by workload and spec,
-    columns that were found before: those of `LargeRunner.enough`. A spec in it that is not in
+    columns that were found before: see `run`. A spec in it that is not in
     `specs` is also run with its workload. stage: called with workload,
     allocator and stage as each stage begins, from any thread, but one call at a time. done: called
     with each row, in order, as it is ready.
@@ -238,7 +240,7 @@ def run_matrix(
                 stage=partial(begin, workload, spec),
                 trace_blocks=trace_blocks,
                 times=times.get(spec),
-                enough=found.get(spec),
+                known=found.get(spec),
             )
             for spec in chosen
         ]

@@ -171,11 +171,11 @@ TABLES: Mapping[str, TableSpec] = {
 
 def table(name: str, columns: Mapping[str, Any], **key: str) -> pd.DataFrame:
     """One table of the schema from columns of equal length; `key` has the values of its key."""
-    count = len(next(iter(columns.values())))
-    whole = {**{column: np.full(count, value, object) for column, value in key.items()}, **columns}
+    index = pd.RangeIndex(len(next(iter(columns.values()))))
+    whole: dict[str, Any] = {**key, **columns}
     kinds = TABLES[name].all.items()
     return pd.DataFrame(
-        {column: pd.Series(whole[column], dtype=_DTYPES[kind]) for column, kind in kinds}
+        {column: pd.Series(whole[column], index, _DTYPES[kind]) for column, kind in kinds}, index
     )
 
 

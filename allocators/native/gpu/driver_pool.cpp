@@ -23,7 +23,8 @@ void DriverPool::open(Address begin, Size size) {
 
 Address DriverPool::allocate(Size size, Stream stream, Ended const& ended, Take const& take) {
   if (size > addresses_) return 0;
-  Address block = reuse(occupied(size), stream);
+  auto const own = freed_.find(stream);
+  Address block = own == freed_.end() ? 0 : own->second.cut(occupied(size));
   if (block == 0) {
     settle(ended);
     auto const fit = by_size_.lower_bound({occupied(size), 0, 0});
@@ -42,18 +43,24 @@ Address DriverPool::allocate(Size size, Stream stream, Ended const& ended, Take 
   return block;
 }
 
-// The smallest range that was freed on the stream and is large enough, or 0.
-Address DriverPool::reuse(Size size, Stream stream) {
-  auto const own = freed_.find(stream);
-  if (own == freed_.end()) return 0;
-  Ranges& ranges = own->second;
-  auto found = ranges.end();
-  for (auto range = ranges.begin(); range != ranges.end(); ++range) {
-    Size const length = range->second - range->first;
-    bool const less = found == ranges.end() || length < found->second - found->first;
-    if (length >= size && less) found = range;
-  }
-  return found == ranges.end() ? 0 : ranges.cut(found, size);
+void DriverPool::Freed::join(Address begin, Address end) {
+  auto const after = ranges_.lower_bound(begin);
+  if (after != ranges_.end() && after->first == end)
+    by_size_.erase({after->second - after->first, after->first});
+  if (after != ranges_.begin() && std::prev(after)->second == begin)
+    by_size_.erase({begin - std::prev(after)->first, std::prev(after)->first});
+  ranges_.join(begin, end);
+  auto const joined = std::prev(ranges_.upper_bound(begin));
+  by_size_.emplace(joined->second - joined->first, joined->first);
+}
+
+Address DriverPool::Freed::cut(Size size) {
+  auto const fit = by_size_.lower_bound({size, 0});
+  if (fit == by_size_.end()) return 0;
+  auto const [length, begin] = *fit;
+  by_size_.erase(fit);
+  if (length > size) by_size_.emplace(length - size, begin + size);
+  return ranges_.cut(ranges_.find(begin), size);
 }
 
 void DriverPool::release(Address block, Size size, Stream stream) {
@@ -64,7 +71,7 @@ void DriverPool::release(Address block, Size size, Stream stream) {
 void DriverPool::settle(Ended const& ended) {
   std::erase_if(freed_, [&](auto const& entry) {
     if (!ended(entry.first)) return false;
-    for (auto const& [begin, end] : entry.second) add_hole(begin, end);
+    for (auto const& [begin, end] : entry.second.ranges()) add_hole(begin, end);
     return true;
   });
 }

@@ -16,6 +16,7 @@
 #include <map>
 #include <set>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "core/stats.hpp"
@@ -64,7 +65,18 @@ class DriverPool {
     std::uint64_t age;
   };
 
-  Address reuse(Size size, Stream stream);
+  // What was freed on one stream.
+  class Freed {
+   public:
+    void join(Address begin, Address end);
+    Address cut(Size size);  // from the begin of the smallest range that is large enough, or 0
+    Ranges const& ranges() const { return ranges_; }
+
+   private:
+    Ranges ranges_;
+    std::set<std::pair<Size, Address>> by_size_;  // size, begin
+  };
+
   void add_hole(Address begin, Address end);
   void remove_hole(std::map<Address, Hole>::iterator hole);
   bool back(Address begin, Address end, Take const& take);
@@ -79,7 +91,7 @@ class DriverPool {
   std::map<Address, Hole> holes_;
   std::set<std::tuple<Size, std::uint64_t, Address>> by_size_;  // size, age, begin
   std::uint64_t age_ = ~std::uint64_t{0};                       // the newest hole has the least
-  std::map<Stream, Ranges> freed_;                              // that are not settled
+  std::map<Stream, Freed> freed_;                               // that is not settled
 };
 
 }  // namespace allocbench

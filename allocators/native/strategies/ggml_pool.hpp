@@ -5,7 +5,7 @@
 // the first one among equals, unless it is 64 GiB larger. A new buffer has 5 % more than the
 // request, rounded up to 256 bytes. If the device refuses, all free buffers are returned, and the
 // request is retried. A freed buffer for which no place is left is returned. A request and a free
-// look at each of the 256 places.
+// look at each place that was ever in use; ggml looks at all 256.
 //
 // The pool with virtual memory is a stack in a reservation of 32 GiB. A request takes the next
 // multiple of 128 bytes, and memory is mapped at the end when it is short, by one call. ggml frees
@@ -17,8 +17,6 @@
 #pragma once
 
 #include <algorithm>
-#include <array>
-#include <iterator>
 #include <map>
 #include <utility>
 #include <vector>
@@ -30,6 +28,7 @@ namespace allocbench {
 class GgmlPool : public Allocator {
  public:
   static constexpr Size kRounding = 256, kStackRounding = 128, kStack = 32 * kGiB;
+  static constexpr std::size_t kPlaces = 256;
   static constexpr Option options[] = {
       {"vmm", OptionType::kFlag, "false",
        "the stack in virtual memory, which ggml has on GPUs with virtual memory management"},
@@ -65,20 +64,26 @@ class GgmlPool : public Allocator {
     if (!found) return {};
     Block const& block = found.mapped();
     if (stack_) return block;
-    if (auto const place = std::ranges::find(buffers_, Size{0}, &Block::size);
-        place != buffers_.end())
-      *place = {address, block.size};
-    else
+    auto const place =
+        static_cast<std::size_t>(std::ranges::find(sizes_, Size{0}) - sizes_.begin());
+    if (place == kPlaces) {
       release(address, block.size);
+      return block;
+    }
+    if (place == sizes_.size()) {
+      sizes_.emplace_back();
+      addresses_.emplace_back();
+    }
+    sizes_[place] = block.size;
+    addresses_[place] = address;
     return block;
   }
 
   void do_trim() override {
     if (!returns_memory()) return;
-    for (Block& buffer : buffers_) {
-      if (buffer.size != 0) release(buffer.address, buffer.size);
-      buffer = {};
-    }
+    for (Block const& buffer : free_buffers()) release(buffer.address, buffer.size);
+    sizes_.clear();
+    addresses_.clear();
     for (; !mapped_.empty() && mapped_.back().address >= top(); mapped_.pop_back())
       unmap(mapped_.back().address, mapped_.back().size, mapped_.back().size);
   }
@@ -90,22 +95,29 @@ class GgmlPool : public Allocator {
     if (stack_) return {tiled(base_, end() - base_, live_.begin(), live_.end())};
     std::vector<Segment> all;
     for (auto const& [address, block] : live_) all.push_back({address, block.size, {block}});
-    for (Block const& buffer : buffers_)
-      if (buffer.size != 0) all.push_back({buffer.address, buffer.size, {buffer}});
+    for (Block const& buffer : free_buffers())
+      all.push_back({buffer.address, buffer.size, {buffer}});
     return all;
   }
 
  private:
+  std::vector<Block> free_buffers() const {
+    std::vector<Block> all;
+    for (std::size_t place = 0; place < sizes_.size(); ++place)
+      if (sizes_[place] != 0) all.push_back({addresses_[place], sizes_[place]});
+    return all;
+  }
+
   // A free buffer, or a new one.
   Block take(Size requested) {
-    Block* best = nullptr;
+    std::size_t best = kPlaces;
     Size rest = Size{1} << 36;
-    for (Block& buffer : buffers_)
-      if (buffer.size >= requested && buffer.size - requested < rest) {
-        best = &buffer;
-        rest = buffer.size - requested;
+    for (std::size_t place = 0; place < sizes_.size(); ++place)
+      if (Size const more = sizes_[place] - requested; more < rest) {  // huge if it is too small
+        best = place;
+        rest = more;
       }
-    if (best != nullptr) return std::exchange(*best, {});
+    if (best != kPlaces) return {addresses_[best], std::exchange(sizes_[best], 0)};
     Size const size = round_up(requested + requested / 20, kRounding);
     Address address = acquire(size);
     if (address == 0) {
@@ -133,9 +145,10 @@ class GgmlPool : public Allocator {
 
   bool stack_;
   std::map<Address, Block> live_;
-  std::array<Block, 256> buffers_ = {};  // size 0: an empty place
-  Address base_ = 0;                     // of the stack
-  std::vector<Block> mapped_;            // by one call each, in order
+  std::vector<Size> sizes_;  // of free buffers, by place; 0: an empty place
+  std::vector<Address> addresses_;
+  Address base_ = 0;           // of the stack
+  std::vector<Block> mapped_;  // by one call each, in order
 };
 
 }  // namespace allocbench
