@@ -63,11 +63,11 @@ CALL_THE_KERNEL = {
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
-    "allocators": 22_880,
+    "allocators": 22_920,
     "allocbench/base": 1_320,
     "allocbench/output": 648,
-    "allocbench/programs": 1_180,
-    "allocbench/replays": 1_920,
+    "allocbench/programs": 1_185,
+    "allocbench/replays": 1_925,
     "allocbench/sweeps": 320,
     "allocbench/verification": 780,
     "reports/charts": 740,
