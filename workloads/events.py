@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from allocbench.workloads.vocabulary import (
@@ -82,6 +83,15 @@ class Events:
         self._label.append(self._labels.setdefault(label, len(self._labels)))
         self._packed.append(block << _NUMBER | stream << _STREAM | ALLOC)
         return block
+
+    def alloc_each(self, count: int, size: int, label: str = "") -> list[int]:
+        """Allocate so many blocks of `size` bytes."""
+        return [self.alloc(size, label) for _ in range(count)]
+
+    def free_each(self, blocks: Iterable[int]) -> None:
+        """Free several blocks."""
+        for block in blocks:
+            self.free(block)
 
     def free(self, block: int, stream: int = 0) -> None:
         """Free a block, on a stream."""

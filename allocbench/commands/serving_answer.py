@@ -35,6 +35,7 @@ def write(model: str, found: Answer, served: Load | None, path: str) -> None:
         "kv_blocks": found.blocks,
         "kv_tokens": found.tokens,
         "largest_fraction": found.largest_share,
+        "asleep": asdict(found.asleep),
         "log": served and asdict(served) | {"fraction": found.share_for(served.needed_tokens)},
     }
     with open_output(path) as sink:
@@ -75,6 +76,7 @@ def _sentences(found: Answer, served: Load | None, longest: int) -> list[str]:
         f" {found.tokens / longest:.2f} sequences of {longest:,} tokens."
         + ("" if found.tokens >= longest else f" {asked.engine} refuses requests that need more."),
         f"{name} {asked.share:g}; everything fits up to {found.largest_share:g}.",
+        _asleep(found),
     ]
     if served is None:
         return lines
@@ -93,7 +95,24 @@ def _sentences(found: Answer, served: Load | None, longest: int) -> list[str]:
         f" {units.count(at_rate.rejected, 'request')} refused; largest load without either:"
         f" {_rate(served.largest)}."
     )
+    lines.append(
+        f"a KV cache that grows in pages (kvcached): at most {units.size(served.growing)} mapped,"
+        f" {units.size(served.growing_mean)} on average; {units.size(found.size('KV cache'))} are"
+        " taken at the start without it."
+    )
     return lines
+
+
+def _asleep(found: Answer) -> str:
+    stays, host = found.asleep.stays, units.size(found.asleep.host)
+    back = units.size(sum(line.size for line in found.lines) - stays)
+    keeps = f"the host holds {host} of weights"
+    sleeps, keeps = (
+        ("--enable-memory-saver", f"with --enable-weights-cpu-backup, {keeps}")
+        if found.asked.engine == SGLANG
+        else ("--enable-sleep-mode", f"at level 1, {keeps}, at level 2 none")
+    )
+    return f"asleep ({sleeps}): {back} are given back, {units.size(stays)} stay used; {keeps}."
 
 
 def _rate(largest: float | None) -> str:

@@ -44,6 +44,13 @@ _HOPPER = 90
 _UNLIMITED = "sim:8TiB"
 _ALLOCATOR = "caching"
 _HUNDREDTHS = 100
+_STAYS_ASLEEP = (
+    "other processes",
+    "context and libraries",
+    "NCCL",
+    "graphs: pool",
+    "graphs: driver",
+)
 _SHRINKING = 4  # passes after the largest one, each of half the tokens
 
 
@@ -78,6 +85,19 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Asleep:
+    """The card while the engine sleeps (vLLM: --enable-sleep-mode, SGLang: --enable-memory-saver).
+
+    stays: bytes that are used all the same; the rest of the lines is given back. host: bytes of the
+    host that hold the weights, if the engine keeps them (vLLM: level 1; SGLang:
+    --enable-weights-cpu-backup).
+    """
+
+    stays: int
+    host: int
+
+
+@dataclass(frozen=True)
 class Answer:
     """What fills the card. Bytes.
 
@@ -90,6 +110,7 @@ class Answer:
     blocks: int
     left: int
     largest_share: float
+    asleep: Asleep
 
     @property
     def tokens(self) -> int:
@@ -116,7 +137,9 @@ def answer(asked: Asked) -> Answer:
     Raises TraceError if nothing is left for the KV cache.
     """
     lines, blocks = _filled(asked)
-    return Answer(asked, lines, blocks, _left(asked, lines), _largest_share(asked))
+    return Answer(
+        asked, lines, blocks, _left(asked, lines), _largest_share(asked), _asleep(asked, lines)
+    )
 
 
 def longest_sequence(asked: Callable[[int], Asked], most: int) -> int:
@@ -176,6 +199,17 @@ def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:
         Line("allocator's waste", wasted, REPLAYED),
     )
     return lines, blocks
+
+
+def _asleep(asked: Asked, lines: Sequence[Line]) -> Asleep:
+    """Weights and KV cache are in virtual memory, which is unmapped; cached memory is returned.
+
+    The workspace of cuBLAS stays, and the pool of the graphs, which lies outside of that memory.
+    """
+    stays = sum(line.size for line in lines if line.name in _STAYS_ASLEEP)
+    workspace = _reserved(asked, lambda events, asked: _alloc(events, [_workspace(asked)]))
+    sizes = [size for _, size in asked.model.weights]
+    return Asleep(stays + workspace, _reserved(asked, lambda events, _: _alloc(events, sizes)))
 
 
 def _left(asked: Asked, lines: Sequence[Line]) -> int:
@@ -256,15 +290,18 @@ def _write_graphs(events: Events, asked: Asked) -> None:
 
 def _write_server(events: Events, asked: Asked, blocks: int) -> None:
     """Loading, profiling, the KV cache, and passes that get smaller and then large again."""
-    for name, size in asked.model.weights:
-        events.alloc(size, name)
+    _alloc(events, [size for _, size in asked.model.weights])
     _write_profile(events, asked)
     events.trim()
-    for size in kv_sizes(asked, blocks):
-        events.alloc(size, "kv")
+    _alloc(events, kv_sizes(asked, blocks))
     tokens = [max(1, asked.batch.tokens >> n) for n in range(_SHRINKING + 1)]
     for count in (*tokens, asked.batch.tokens):
         _write_pass(events, asked, count)
+
+
+def _alloc(events: Events, sizes: Sequence[int]) -> None:
+    for size in sizes:
+        events.alloc(size)
 
 
 Write = Callable[[Events, Asked], None]

@@ -8,13 +8,15 @@ that its tensor cores can do.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from allocbench.base.cards import Card
-from allocbench.questions.serving import Answer
+from allocbench.questions.growing_cache import GrowingCache
+from allocbench.questions.serving import Answer, Asked
 from allocbench.workloads.events import Events
 from allocbench.workloads.generator import settle
 from allocbench.workloads.serving import server
@@ -28,6 +30,7 @@ From NVIDIA's architecture white papers: the peak of a data sheet, divided by cl
 multiprocessors. GeForce cards with 32-bit accumulation do half of it.
 """
 _KV_PAGE = "kv_page"
+_MAPPED = 2 << 20  # bytes that a page of kvcached has at least
 _MOST, _LEAST = 1024.0, 1 / 1024  # relative arrival rates
 _PRECISION = 1.02
 _SMALLEST_PAGE = 16  # tokens: smaller blocks are not followed one by one
@@ -61,6 +64,49 @@ class _Pages(Events):
         pass
 
 
+class _Growing(_Pages):
+    """Also follows the memory of a cache that grows in pages. Bytes."""
+
+    def __init__(self, asked: Asked, cache_tokens: int) -> None:
+        super().__init__()
+        model, tokens = asked.model.model, _block_tokens(asked)
+        block = tokens * model.token_bytes // 2
+        page = -(-block // _MAPPED) * _MAPPED
+        per_page = page // block - bool(page % block) or 1
+        self._cache = GrowingCache(page, block, -(-cache_tokens // tokens // per_page))
+        self._bytes_of_page = 2 * page * model.layers
+        self._block_of = dict[int, int]()
+        self._begin: int | None = None  # ns
+        self._last = self._sum = 0  # ns; mapped pages, each for its ns
+        self._most = self._cache.mapped
+
+    def alloc_each(self, count: int, size: int, label: str = "") -> list[int]:
+        taken = super().alloc_each(count, size, label)
+        blocks = self._cache.alloc(count)
+        assert blocks is not None, "as many blocks as the server has"
+        self._block_of.update(zip(taken, blocks, strict=True))
+        self._most = max(self._most, self._cache.mapped)
+        return taken
+
+    def free_each(self, blocks: Iterable[int]) -> None:
+        blocks = list(blocks)
+        super().free_each(blocks)
+        self._cache.free([self._block_of.pop(block) for block in blocks if block in self._block_of])
+
+    def at(self, now_ns: int) -> None:
+        if self._begin is None:
+            self._begin = now_ns
+        else:
+            self._sum += self._cache.mapped * (now_ns - self._last)
+        self._last = now_ns
+
+    def mapped(self) -> tuple[int, int]:
+        """The most that was mapped at one time, and the mean over time."""
+        seconds = self._last - (self._begin or 0)
+        mean = self._sum / seconds if seconds else self._most
+        return self._most * self._bytes_of_page, round(mean * self._bytes_of_page)
+
+
 @dataclass(frozen=True)
 class Served:
     """A log served at one arrival rate.
@@ -88,7 +134,9 @@ class Load:
     seconds: between first and last arrival. needed_tokens: of the KV cache, with which nothing
     would be preempted at the log's own rate. at_rate: at that rate, with the server's KV cache.
     largest: the largest arrival rate that the server survives, relative to the log's; None: even
-    1/1024 of it is too much; infinite: 1024 times as much is not too much.
+    1/1024 of it is too much; infinite: 1024 times as much is not too much. growing, growing_mean:
+    the most and the mean bytes of a KV cache of the same size that grows in pages, at the log's own
+    rate.
     """
 
     requests: int
@@ -97,6 +145,8 @@ class Load:
     needed_tokens: int
     at_rate: Served
     largest: float | None
+    growing: int
+    growing_mean: int
 
 
 def load(found: Answer, asked: Requests, longest: int) -> Load:
@@ -109,10 +159,11 @@ def load(found: Answer, asked: Requests, longest: int) -> Load:
     cache = found.tokens
     plenty = int((kept.prompt + kept.output).sum()) + len(kept) * found.asked.block_tokens
     needed = _needed(found, kept, plenty)
-    at_rate = _serve(found, kept, cache, 1.0)
+    growing = _Growing(found.asked, cache)
+    at_rate = _serve(found, kept, cache, 1.0, growing)
     largest = None if at_rate.rejected else _largest(found, kept, cache, at_rate.survived)
     seconds = float(kept.arrival[-1] - kept.arrival[0])
-    return Load(len(kept), too_long, seconds, needed, at_rate, largest)
+    return Load(len(kept), too_long, seconds, needed, at_rate, largest, *growing.mapped())
 
 
 def _needed(found: Answer, asked: Requests, plenty: int) -> int:
@@ -157,14 +208,20 @@ def _largest(found: Answer, asked: Requests, cache: int, survived: bool) -> floa
     return fits
 
 
-def _serve(found: Answer, asked: Requests, cache_tokens: int, speed: float) -> Served:
+def _serve(
+    found: Answer,
+    asked: Requests,
+    cache_tokens: int,
+    speed: float,
+    pages: _Pages | None = None,
+) -> Served:
     server_asked = found.asked
     model = server_asked.model.model
     token = model.layers * model.token_bytes
-    pages = _Pages()
+    pages = _Pages() if pages is None else pages
     values: dict[str, Any] = {
         "kv": "paged",
-        "page": max(server_asked.block_tokens, _SMALLEST_PAGE),
+        "page": _block_tokens(server_asked),
         "token_budget": max(server_asked.batch.tokens, server_asked.batch.rows),
         "max_sequences": server_asked.batch.rows,
         "kv_budget": cache_tokens * token,
@@ -174,6 +231,10 @@ def _serve(found: Answer, asked: Requests, cache_tokens: int, speed: float) -> S
     settings = server.ServerSettings(**settle(server.OPTIONS, values))
     counts = server.serve(pages, model, settings, asked.first(0, speed))
     return Served(pages.peak // token, counts.preemptions, counts.rejected, counts.seconds)
+
+
+def _block_tokens(asked: Asked) -> int:
+    return max(asked.block_tokens, _SMALLEST_PAGE)
 
 
 def _speed(card: Card) -> dict[str, float]:

@@ -232,6 +232,30 @@ def test_a_log_needs_what_its_requests_hold_at_once() -> None:
     assert served.seconds == 100
 
 
+def test_a_cache_that_grows_has_the_pages_that_the_log_needs() -> None:
+    """A page of 2 MiB has 64 blocks of 16 tokens; there is one for keys and values of 32 layers."""
+    found = answer(asked())
+    pages = 2 * 32 * 2 * MIB
+    small = load(found, requests((0, 100, 60), (0, 160, 16)), 8192)
+    assert (small.growing, small.growing_mean) == (6 * pages, 6 * pages)  # one, and five are kept
+    large = load(found, requests((0, 12_000, 1), (10_000, 16, 1)), 20_000)
+    assert large.growing == (12 + 5) * pages
+    assert 10 * pages < large.growing_mean < 10.01 * pages  # ten are kept afterwards
+
+
+def test_asleep_an_engine_keeps_what_is_not_in_virtual_memory() -> None:
+    found = answer(asked())
+    sizes = parts(found)
+    outside = ("context and libraries", "NCCL", "graphs: pool", "graphs: driver")
+    workspace = 32 * MIB
+    assert found.asleep.stays == sum(sizes[name] for name in outside) + workspace
+    weights = [size for _, size in found.asked.model.weights]
+    assert sum(size for size in weights if size <= MIB) <= 2 * MIB
+    assert sum(size for size in weights if MIB < size < 10 * MIB) <= 20 * MIB
+    own = sum(-(-size // (2 * MIB)) * 2 * MIB for size in weights if size >= 10 * MIB)
+    assert found.asleep.host == own + 22 * MIB
+
+
 def test_a_faster_log_is_preempted_and_the_largest_rate_is_found() -> None:
     model = listed("llama-3-8b")
     room = Outside(context=0)

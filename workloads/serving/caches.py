@@ -191,7 +191,7 @@ class Paged(Cache):
             return False
         for _ in range(-(-lacking // self._per_prefix)):
             self._evict()
-        held.blocks += [self._events.alloc(self._bytes, "kv_page") for _ in range(needed)]
+        held.blocks += self._events.alloc_each(needed, self._bytes, "kv_page")
         held.capacity = len(held.blocks) * self._page
         self.used += needed * self._bytes
         return True
@@ -212,10 +212,9 @@ class Paged(Cache):
 
     def release(self, held: Held) -> None:
         """Free the pages that are not shared."""
-        for page in held.blocks:
-            if page != _SHARED:
-                self._events.free(page)
-                self.used -= self._bytes
+        own = [page for page in held.blocks if page != _SHARED]
+        self._events.free_each(own)
+        self.used -= len(own) * self._bytes
         for prefix in reversed(
             held.shared
         ):  # so that the end of a text is evicted before its beginning
@@ -231,7 +230,7 @@ class Paged(Cache):
 
     def _evict(self) -> None:
         prefix, _ = self._idle.popitem(last=False)
-        for page in self._prefixes.pop(prefix):
-            self._events.free(page)
-            self.used -= self._bytes
+        pages = self._prefixes.pop(prefix)
+        self._events.free_each(pages)
+        self.used -= len(pages) * self._bytes
         del self._users[prefix]

@@ -147,6 +147,14 @@ OPTIONS = (
     Option("flops", "number", 989e12, "16-bit operations per second; default: H100"),
     Option("efficiency", "number", 0.5, "fraction of both that is achieved", least=0.001, most=1),
     Option("link", "number", 50e9, "bytes per second between GPU and host"),
+    Option(
+        "sleep",
+        "number",
+        0.0,
+        "seconds without requests after which the server sleeps: it returns all memory until the"
+        " next request; 0: never",
+        least=0,
+    ),
 )
 
 
@@ -171,6 +179,7 @@ class ServerSettings:
     flops: float
     efficiency: float
     link: float
+    sleep: float
 
 
 @dataclass(slots=True, eq=False)
@@ -198,9 +207,9 @@ class Counts:
 def serve(events: Events, model: Model, settings: ServerSettings, requests: Requests) -> Counts:
     """Write the events of a server that answers all requests.
 
-    Marks: init, step, preemption, teardown. A request that could never fit in the budget is
-    rejected. Raises TraceError if the settings contradict each other, if the model leaves no room
-    for keys and values, or if that room is too small for every request.
+    Marks: init, step, preemption, sleep, wake, teardown. A request that could never fit in the
+    budget is rejected. Raises TraceError if the settings contradict each other, if the model leaves
+    no room for keys and values, or if that room is too small for every request.
     """
     return _Server(events, model, settings, requests.tokens_per_id).run(requests)
 
@@ -238,7 +247,7 @@ class _Server:
         """Answer all requests."""
         events, counts = self.events, self.counts
         events.mark("init")
-        weights = [events.alloc(size, f"weights.{name}") for name, size in self.model.weights()]
+        self._load()
         arriving = deque(self._sequences(requests))
         counts.requests, counts.skipped = len(requests), requests.skipped
         if not arriving:
@@ -247,7 +256,7 @@ class _Server:
         events.expect(self._least_allocs([sequence for _, sequence in arriving]))
         while arriving or self.waiting or self.swapped or self.running:
             if not (self.waiting or self.swapped or self.running):
-                self.now = max(self.now, arriving[0][0])
+                self._wait(arriving[0][0])
             while arriving and arriving[0][0] <= self.now:
                 self.waiting.append(arriving.popleft()[1])
             events.at(round(self.now * 1e9))
@@ -255,11 +264,31 @@ class _Server:
             self.now += self._step()
         events.at(round(self.now * 1e9))
         events.mark("teardown")
-        self.cache.clear()
-        for block in weights:
-            events.free(block)
+        self._unload()
         counts.seconds = self.now
         return counts
+
+    def _load(self) -> None:
+        self.weights = [
+            self.events.alloc(size, f"weights.{name}") for name, size in self.model.weights()
+        ]
+
+    def _unload(self) -> None:
+        self.cache.clear()
+        self.events.free_each(self.weights)
+
+    def _wait(self, until: float) -> None:
+        """Nothing is running until the next request."""
+        asleep = self.now + self.settings.sleep
+        if self.now < asleep < until:
+            self.events.at(round(asleep * 1e9))
+            self.events.mark("sleep")
+            self._unload()
+            self.events.trim()
+            self.events.at(round(until * 1e9))
+            self.events.mark("wake")
+            self._load()
+        self.now = max(self.now, until)
 
     def _least_allocs(self, sequences: list[_Sequence]) -> int:
         """A lower bound of the allocs that answering these sequences takes."""

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, catalog
 from allocbench.workloads.events import Events
 from allocbench.workloads.generator import settle
 from allocbench.workloads.serving import GENERATORS, server
@@ -391,3 +391,24 @@ def test_the_catalog_matches_its_summaries() -> None:
 )
 def test_invalid_settings_are_reported(spec: str, message: str) -> None:
     assert message in message_of(lambda: catalog.load(spec))
+
+
+def test_a_server_that_sleeps_has_no_memory_until_the_next_request() -> None:
+    asked = requests((0, 20, 2), (30, 20, 2), (100, 20, 2))
+    trace, counts = served(asked, sleep=40)
+    awake, _ = served(asked)
+    assert counts.seconds == pytest.approx(100, abs=1)
+    marks = np.flatnonzero(trace.op == MARK)
+    labels = [trace.labels[number] for number in trace.block[marks]]
+    phases = [label for label in labels if label != "step"]
+    assert phases == ["init", "sleep", "wake", "teardown"]
+    (trim,) = np.flatnonzero(trace.op == TRIM).tolist()
+    assert trace.op[trim + 1] == MARK
+    assert set(trace.block[:trim][trace.op[:trim] == ALLOC]) == set(
+        trace.block[:trim][trace.op[:trim] == FREE]
+    )
+    assert trace.time_ns is not None
+    asleep = marks[labels.index("sleep")]
+    assert trace.time_ns[asleep] == pytest.approx(70e9, abs=1e9)
+    assert trace.allocs == awake.allocs + len(TINY.weights())
+    assert not (awake.op == TRIM).any()
