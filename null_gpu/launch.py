@@ -68,6 +68,7 @@ class Summary:
     shapes: the reads that a shape depends on, by call site. chosen: number of reads that returned a
     value chosen by the user. unused: the names of such values that no process read. unknown:
     requests of NVIDIA's libraries for a workspace that got 0 bytes, by rule of `workspaces.json`.
+    workspace: bytes that one of them may ask for on a real GPU.
     shared: whether PyTorch's allocator waited for another stream before it reused a block.
     outside: bytes that libraries held on a GPU outside of PyTorch, by library, when they were most;
     of the process that held most.
@@ -80,6 +81,7 @@ class Summary:
     kernels: int = 0
     chosen: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
+    workspace: int = 0
     shared: bool = False
     unrelated: bool = False
     unused: Sequence[str] = ()
@@ -91,8 +93,8 @@ class Session:
     """One program on null GPUs or, without a machine, on this machine's GPUs.
 
     notes: lines for the user; reads: the one on reads of computed values if these can be why the
-    program failed, or ""; shapes, shared, outside: see `Summary`. They are available after the
-    session.
+    program failed, or ""; shapes, shared, outside, workspace: see `Summary`. They are available
+    after the session.
     """
 
     machine: Machine | None
@@ -101,6 +103,7 @@ class Session:
     shapes: Mapping[str, int] = field(default_factory=dict)
     shared: bool = False
     outside: Mapping[str, int] = field(default_factory=dict)
+    workspace: int = 0
 
 
 @contextmanager
@@ -126,7 +129,7 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
         found = summary(folder)
         session_made.notes = notes(found, limits)
         session_made.shapes, session_made.shared = found.shapes, found.shared
-        session_made.outside = found.outside
+        session_made.outside, session_made.workspace = found.outside, found.workspace
         session_made.reads = (
             "" if found.unrelated else next(iter(_notes_on_reads(found, limits)), "")
         )
@@ -199,6 +202,7 @@ def summary(folder: str | Path) -> Summary:
         kernels=sum(report["kernels"] for report in reports),
         chosen=sum(report["chosen"] for report in reports),
         unknown=total("unknown"),
+        workspace=max((report["workspace"] for report in reports), default=0),
         shared=any(report["shared"] for report in reports),
         unrelated=all(report["unrelated"] or not report["reads"] for report in reports),
         unused=sorted(set.intersection(*unused)) if unused else [],

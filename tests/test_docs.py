@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from allocbench import allocators
 from allocbench.base import units
 from allocbench.cli import app
-from docs.generate.tables import agreement_caching
+from docs.generate.comparisons import agreement_caching
 from tests.commands import output
 
 ROOT = Path(__file__).parent.parent

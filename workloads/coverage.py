@@ -41,6 +41,8 @@ class Coverage:
     masks: the lines, as "train.py:9 model.py:62", where masks of unknown values determine a shape;
         the trace has them select half of their elements.
     masks_load: the largest load if they select all.
+    workspace: bytes that a convolution may need for its workspace although the trace gives it none,
+        because nothing was measured on that card.
     """
 
     begins: Begin = "start"
@@ -59,12 +61,13 @@ class Coverage:
     shared_load: int = 0
     masks: str = ""
     masks_load: int = 0
+    workspace: int = 0
 
     @property
     def whole(self) -> bool:
         """Whether the trace has every request of the program."""
         incomplete = self.allocs_missing or self.frees_missing or self.contradiction or self.shared
-        incomplete = incomplete or self.masks
+        incomplete = incomplete or self.masks or self.workspace
         ends = self.begins == "start" and self.ends == "exit"
         return ends and self.events and not incomplete
 
@@ -79,7 +82,13 @@ class Coverage:
         return None if self.device_free is None else self.reserved + self.device_free
 
     def range(self, load: int) -> str:
-        """How the largest load depends on unknown masks, in one sentence; "" if it does not."""
+        """How the largest load depends on what is not known, in one sentence; "" if it does not."""
+        if self.workspace and not self.masks:
+            return (
+                f"The largest load is {units.size(load)}, or up to {units.size(load + self.workspace)}"
+                " if cuDNN chooses a kernel with a workspace for convolutions of one pixel and few"
+                " channels, which was not measured on this card."
+            )
         if not self.masks:
             return ""
         first, *others = self.masks.split()
@@ -130,6 +139,10 @@ class Coverage:
             )
         if self.masks:
             parts.append("has masks of computed values select half of their elements")
+        if self.workspace:
+            parts.append(
+                f"has no workspace for convolutions that may ask for up to {size(self.workspace)}"
+            )
         needs = "; the program may need more than the trace" if self.bound else ""
         return f"the recording {units.names(parts, len(parts))}{needs}"
 

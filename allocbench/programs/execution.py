@@ -28,6 +28,9 @@ _BY_SIGNAL, _SIGNALS = 128, frozenset(signal.Signals)
 """Exit codes of processes that a signal ended are above 128."""
 _ABOVE = "what it printed is above"
 
+_MUCH = 0.01
+"""A workspace of an unknown size matters from this share of the largest load."""
+
 
 class ComputedValueError(RecordError):
     """A program failed, and a computed value that it read can be the reason."""
@@ -120,7 +123,7 @@ def run(
         sink.seek(0)
         printed = sink.read().decode(errors="replace").strip().splitlines()
     ran = Execution(
-        _named(recorded, name, session.outside),
+        _named(recorded, name, session),
         device,
         limit,
         tuple(session.notes),
@@ -137,13 +140,17 @@ def _went_on(trace: Trace) -> bool:
     return after is None or bool(after["steps"] if trace.steps else after["allocs"])
 
 
-def _named(recorded: Recorded, name: str, outside: Mapping[str, int]) -> Recorded:
-    """With the names of the traces, and what libraries held outside of PyTorch."""
+def _named(recorded: Recorded, name: str, session: launch.Session) -> Recorded:
+    """With the names of the traces, what libraries held outside of PyTorch, and may ask for."""
+    outside = session.outside
 
     def named(process: str, trace: Trace) -> Trace:
         whole = "-".join(filter(None, (name, process)))
         extra = {**trace.provenance.extra} | ({"outside": dict(outside)} if outside else {})
-        return replace(trace, provenance=replace(trace.provenance, name=whole, extra=extra))
+        provenance = replace(trace.provenance, name=whole, extra=extra)
+        much = session.workspace > _MUCH * trace.max_load
+        coverage = replace(trace.coverage, workspace=session.workspace if much else 0)
+        return replace(trace, provenance=provenance, coverage=coverage)
 
     traces = {process: named(process, trace) for process, trace in recorded.traces.items()}
     return replace(recorded, traces=traces)

@@ -356,7 +356,8 @@ def _shown(trace: Trace, capacity: int) -> bool:
     missing = coverage.allocs_missing or coverage.contradiction
     if coverage.begins == "later" or coverage.ends == "failure" or missing:
         return False
-    if max(coverage.shared_load, coverage.masks_load) > (1 - ROOM) * capacity:
+    loads = coverage.shared_load, coverage.masks_load, trace.max_load + coverage.workspace
+    if max(loads) > (1 - ROOM) * capacity:
         return False
     return coverage.ends == "exit" or trace.steps >= _STEPS
 

@@ -26,7 +26,7 @@ from docs.generate.gpu_pairs import STAGE, values
 _FOLDER = "benchmarks/results/gpu/nvidia-h100-80gb-hbm3-5fa02ba3/agreement"
 FILE = Path(__file__).parent.parent.parent / _FOLDER / "comparison.json"
 _PEAKS = ("requested", "allocated", "reserved")
-_WORKLOADS = {one.name for one in observations.every()} & {*catalog.names()}
+WORKLOADS = {one.name for one in observations.every()} & {*catalog.names()}
 _MOST = 12  # kinds of allocs that are listed for a program
 _NOT_KEPT = ("recording", "device", "version_given", "settings_recorded", "reason")
 _GROUPS = {
@@ -172,7 +172,7 @@ def program_rows() -> Iterator[tuple[str, ...]]:
     """A row for each bundled workload: events, allocs of only one side, max load, peak reserved."""
     formulas = {row["process"]: row for row in comparison()["programs with formulas"]}
     for row in comparison()["programs"]:
-        if row["program"] in _WORKLOADS:
+        if row["program"] in WORKLOADS:
             # Rules for workspaces change nothing in a program that is equal without them.
             other = formulas.get(row["process"], row)
             assert other is not row or row["first"] is None, row["process"]

@@ -3,40 +3,39 @@
 
     python -m docs.generate.fidelity --python PATH [NAME...]
 
-Prints a Markdown table for docs/without-a-gpu.md, a row for each bundled program. PATH is a Python
-with a CUDA build of PyTorch.
+Writes benchmarks/results/fidelity.json, a row for each bundled program. PATH is a Python with a
+CUDA build of PyTorch.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from allocbench.verification.agreement import Agreement
 from allocbench.verification.verify import verify
 from allocbench.workloads import catalog
 from benchmarks.workshop.bundled_traces import files, trace_of
 
-PLACES = (
-    "| program | allocs | same address | segment calls | same calls | peak reserved |\n"
-    "|---|--:|--:|--:|--:|--:|"
-)
+FILE = Path(__file__).parent.parent.parent / "benchmarks" / "results" / "fidelity.json"
 
 
-def places(name: str, found: Agreement) -> str:
+def row(name: str, found: Agreement) -> dict[str, Any]:
     """The row of one program."""
-    cells = (
-        f"{found.allocs:,}",
-        f"{found.placed_equal:,}",
-        f"{found.segment_calls:,}",
-        f"{found.segment_calls_equal:,}",
-        f"{found.peak_reserved_recorded:,}",
-    )
-    return f"| {name} | {' | '.join(cells)} |"
+    return {
+        "program": name,
+        "allocs": found.allocs,
+        "placed_equal": found.placed_equal,
+        "segment_calls": found.segment_calls,
+        "segment_calls_equal": found.segment_calls_equal,
+        "peak_reserved": found.peak_reserved_recorded,
+    }
 
 
-def measured(name: str, python: str) -> str:
+def measured(name: str, python: str) -> dict[str, Any]:
     """The row of a program that runs on a null H100."""
     (file, *_) = files([name])
     with tempfile.TemporaryDirectory() as folder:
@@ -46,18 +45,20 @@ def measured(name: str, python: str) -> str:
         verdict = verify(snapshot, f"caching:version={version}")
     if verdict.agreement is None:
         raise SystemExit(f"{name}: {verdict.unknown}")
-    return places(name, verdict.agreement)
+    return row(name, verdict.agreement)
 
 
 def main() -> None:
-    """Print the table."""
+    """Measure the programs, and write the file."""
     parser = argparse.ArgumentParser(prog="python -m docs.generate.fidelity", description=__doc__)
     parser.add_argument("names", nargs="*", default=catalog.captured(), metavar="NAME")
     parser.add_argument("--python", required=True, help="with a CUDA build of PyTorch")
     arguments = parser.parse_args()
-    print(PLACES)
-    for name in arguments.names:
-        print(measured(name, arguments.python), flush=True)
+    stored = json.loads(FILE.read_text(encoding="utf-8"))
+    rows = {one["program"]: one for one in stored["rows"]}
+    rows |= {name: measured(name, arguments.python) for name in arguments.names}
+    stored["rows"] = list(rows.values())
+    FILE.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ def rows(workload: str) -> list[tuple[str, ...]]:
     """
     runs: dict[str, dict[str, Any]] = {}
     for path in _paths(workload):
-        runs.setdefault(path.stem.partition("--")[2], _measured(path))
+        runs.setdefault(path.stem.partition("--")[2], measured(path))
     own = [who.name for who in contestants.NATIVE if who.name in runs]
     poisoned = {name for name in runs if name.endswith("-poisoned")}
     others = sorted(runs.keys() - {*own} - poisoned, key=lambda name: _seconds(runs[name]))
@@ -48,7 +48,8 @@ def _paths(workload: str) -> Iterator[Path]:
         yield from sorted(folder.glob(f"{workload}--*.json"))
 
 
-def _measured(path: Path) -> dict[str, Any]:
+def measured(path: Path) -> dict[str, Any]:
+    """The values of a result."""
     values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["measured"]
     return values
 

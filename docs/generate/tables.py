@@ -35,9 +35,8 @@ from allocbench.workloads.snapshot_format import FORMS
 from benchmarks.workshop.court.cases import rows as court_rows
 from benchmarks.workshop.hidden_set import RESULTS as HIDDEN
 from benchmarks.workshop.instances import table as published_instances
-from benchmarks.workshop.measured.report import summary
 from benchmarks.workshop.papers import rows as compared_with_papers
-from docs.generate import agreement, claims, edits, gpu_runs, league
+from docs.generate import edits, league
 from docs.generate.serving import example as served_example
 from docs.generate.serving import rows as published_servers
 
@@ -292,46 +291,6 @@ def workspaces() -> str:
     return table(headings, map(cells, workspace_rules().values()))
 
 
-def agreement_programs() -> str:
-    """What programs allocate on a real and on a null GPU."""
-    headings = (
-        *("workload", "events", "other allocs", "max load", "peak reserved", "difference"),
-        *("other allocs, with formulas", "difference, with formulas"),
-    )
-    return table(headings, agreement.program_rows())
-
-
-def agreement_operators() -> str:
-    """How many operators allocate the same on a real and on a null GPU."""
-    headings = ("operators", "cases", "equal", "equal with formulas")
-    return table(headings, agreement.operator_rows())
-
-
-def agreement_context() -> str:
-    """The bytes outside of PyTorch's allocator, on a real and on a null GPU."""
-    headings = ("after", "H100", "null GPU")
-    return table(headings, agreement.memory_rows())
-
-
-def truth_measured() -> str:
-    """The errors of predictions that are older than the measurements."""
-    return "\n".join(summary(claims.measured("predictions.json")))
-
-
-def truth_predicted_again() -> str:
-    """The errors of predictions that were made when the measurements were known."""
-    return "\n".join(summary(claims.measured("predictions-after.json")))
-
-
-def agreement_caching() -> str:
-    """`caching` against PyTorch's allocator on a real GPU."""
-    headings = (
-        *("recording", "verdict", "allocs", "reserved equal", "address equal"),
-        *("segment calls equal", "peak reserved"),
-    )
-    return table(headings, agreement.caching_rows())
-
-
 def workloads() -> str:
     """The bundled traces and the generated workloads."""
     rows = (
@@ -382,11 +341,6 @@ def serving() -> str:
 def serving_example() -> str:
     """What `allocbench serving` shows, for the beginning of a log of drawn requests."""
     return f"```text\n{served_example()}```"
-
-
-def measured_programs(workload: str) -> str:
-    """A bundled program on every allocator that ran it on a GPU."""
-    return table(gpu_runs.HEADINGS, gpu_runs.rows(workload))
 
 
 def edit_errors(of: str) -> str:
@@ -451,15 +405,8 @@ SECTIONS: dict[str, Callable[..., str]] = {
         workloads,
         functions,
         workspaces,
-        agreement_programs,
-        agreement_operators,
-        agreement_context,
-        agreement_caching,
-        truth_measured,
-        truth_predicted_again,
         serving,
         serving_example,
-        measured_programs,
         edit_errors,
         league_table,
         originals,

@@ -179,6 +179,7 @@ class Process:
         report = {"reads": reads.sites, "shapes": reads.shapes, "chosen": reads.chosen}
         report |= {"unused": reads.unused}
         report |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
+        report |= {"workspace": self._workspaces.bound()}
         self._core.null_outside.restype = ctypes.c_char_p
         held = self._core.null_outside().decode().splitlines()
         of_libraries = (line.partition(" ") for line in held)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from html import unescape
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from mkdocs.config import load_config
 
 from allocbench import allocators
 from allocbench.reports.rows.results import COLUMNS
-from docs.generate import claims, tables
+from docs.generate import agreement, claims, tables
 
 ROOT = Path(__file__).parents[2]
 PAGES = ROOT / "docs"
@@ -102,8 +103,37 @@ def test_examples_in_python_run(
     assert capsys.readouterr().out
 
 
-def test_the_claims_of_the_readme_are_those_of_the_measurements() -> None:
-    text = (ROOT / "README.md").read_text(encoding="utf-8")
-    table = text.partition(claims.BEGIN)[2].partition(claims.END)[0]
-    assert table == claims.table()
-    assert len(claims.published()) == 69
+RESULT = re.compile(r"\d[\d.,]* ?%|\d{1,3}(?:,\d{3}){2,}|\b\d[\d,]* of (?:the |these )?\d[\d,]*\b")
+"""A share, a number of bytes, or a count of a total: what a measurement gives."""
+LIMITS = {"1,048,576"}
+"""Of values that the null GPU follows."""
+
+
+@pytest.mark.parametrize("page", claims.PAGES, ids=lambda page: page.stem)
+def test_the_numbers_of_a_page_are_those_of_the_committed_results(page: Path) -> None:
+    written = page.read_text(encoding="utf-8")
+    assert claims.written(written) == written  # else: make claims
+    own = claims.PART.sub("", written)
+    own = re.sub(r"^```.*?^```|`[^`\n]*`", "", own, flags=re.MULTILINE | re.DOTALL)
+    assert set(RESULT.findall(own)) <= LIMITS
+
+
+def test_a_part_that_nothing_makes_is_an_error() -> None:
+    with pytest.raises(KeyError, match="nosuch"):
+        claims.written("<!-- nosuch -->\nold\n<!-- end of nosuch -->\n")
+
+
+def test_commits_that_results_name_are_in_the_history() -> None:
+    if not (ROOT / ".git").exists():
+        pytest.skip("no history: not a clone")
+    results = [*(ROOT / "benchmarks/results/h100").glob("*.json"), agreement.FILE]
+    named = {
+        commit
+        for path in results
+        for commit in re.findall(r'"commit": "([0-9a-f]+)', path.read_text(encoding="utf-8"))
+    }
+    lines = "\n".join(sorted(named))
+    command = ["git", "cat-file", "--batch-check"]
+    done = subprocess.run(command, input=lines, cwd=ROOT, capture_output=True, text=True)
+    assert named
+    assert [line for line in done.stdout.splitlines() if " commit " not in line] == []

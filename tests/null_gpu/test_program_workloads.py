@@ -255,6 +255,26 @@ def test_a_mask_of_computed_values_gives_a_range() -> None:
     assert "masks" not in told
 
 
+POINTWISE = """
+import torch
+layer = torch.nn.Conv2d({channels}, 48, 1).cuda()
+layer(torch.zeros(64, {channels}, 40, 40, device="cuda")).sum().backward()
+"""
+
+
+def test_a_convolution_of_few_channels_gives_a_range_on_a_card_without_measurements() -> None:
+    def told(channels: int, device: str) -> str:
+        Path("pointwise.py").write_text(POINTWISE.format(channels=channels))
+        said = asked("fit", "--device", device, "--", python(), "pointwise.py")
+        return " ".join((said.stderr + said.stdout).split())
+
+    # Five times an input of 6,553,600 bytes, an output of 3 times as many, and 3,072 of filters.
+    some = told(16, "null:rtx-3060")
+    assert "if cuDNN chooses a kernel with a workspace for convolutions of one pixel" in some
+    assert "has no workspace for convolutions that may ask for up to 125 MiB" in some
+    assert "if cuDNN chooses" not in told(16, "null:h100")
+
+
 def test_a_program_that_fails_later_can_be_asked_about_its_first_steps() -> None:
     Path("train.py").write_text(MODEL.replace("range(20)", "range(4)") + "sys.exit(1)")
     failed = asked(*FIT, "--", python(), "train.py", code=2).stderr.splitlines()[-1]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.workshop.truth import environment, predict, report
-from benchmarks.workshop.truth.__main__ import device_options, main
+from benchmarks.workshop.truth.__main__ import main
 from benchmarks.workshop.truth.predict import device
 from benchmarks.workshop.truth.rows import Prediction, Row, Run, TruthError, read
 
@@ -48,6 +48,7 @@ def test_predictions_are_close_to_measurements(tmp_path: Path) -> None:
     assert found["transformer"]["median_error"] < 0.005
     assert found["transformer"]["p90_error"] < 0.03
     assert found["cnn"]["median_error"] < 0.02
+    assert {row["dtype"] for row in found["rows"] if "dtype" in row} == {"float32"}
     assert (found["all"]["oom_agreement"], found["all"]["oom_missed"]) == (1, 0)
     assert [row["predicted_oom"] for row in found["rows"]] == [False, False, True, False, None]
     reason = "model NoSuchNet is not one of torchvision's networks that classify images"
@@ -59,12 +60,16 @@ def test_predictions_are_close_to_measurements(tmp_path: Path) -> None:
 def test_a_peak_is_predicted_above_the_first_sample(
     tmp_path: Path, ran_out: str, said: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told = f'{{"reserved": 100, "first_sample": 30, "oom": {ran_out}}}'
+    told = f'{{"reserved": 100, "first_sample": 30, "oom": {ran_out}, "dtype": "bfloat16"}}'
     (tmp_path / "cnn.py").write_text(f"print({told!r})", encoding="utf-8")
     monkeypatch.setattr(predict, "PROGRAMS", tmp_path)
     monkeypatch.setattr(predict, "python", lambda _version: Path(sys.executable))
     run = Run("cnn", "VGG16", "SGD", 1, 0, "RTX 3060", 0, "")
-    assert predict.predict(run, "", "") == Prediction(70, said)
+    expected = Prediction(70, said, 30, 70, "bfloat16")
+    assert predict.predict(run, "", "") == expected
+    row = Row(2, run, Prediction(80, False), {})
+    (note,) = (line for line in report.lines([report.Outcome(row, expected)]) if "note" in line)
+    assert note == "note: VGG16 is trained in bfloat16, the torch_dtype of its config.json"
 
 
 def test_rows_are_read_with_their_defaults(tmp_path: Path) -> None:
@@ -110,21 +115,7 @@ def test_rows_that_cannot_be_predicted_have_a_reason_and_do_not_end_the_others(
     assert reasons[1] == "kind 'rnn' is not one of cnn, transformer"
     assert reasons[2] == "batch=0 is less than 1"
     assert reasons[3].startswith("'GTX-9999' is not a card that the null GPU supports")
-    assert reasons[4].startswith("'null:GTX, 9999,memory=12622168064,")
-
-
-@pytest.mark.parametrize(
-    ("told", "options"),
-    [
-        ("", "convolution_workspace=spatial"),
-        ("context=1GiB", "convolution_workspace=spatial,context=1GiB"),
-        ("convolution_workspace=0,context=1GiB", "convolution_workspace=0,context=1GiB"),
-    ],
-)
-def test_convolutions_have_the_formula_of_the_comparison_unless_told(
-    told: str, options: str
-) -> None:
-    assert device_options(told) == options
+    assert reasons[4].startswith("'null:GTX, 9999,memory=12622168064'")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks.workshop.truth.programs.networks import AUXILIARY_WEIGHT, loss_of, network, side
+from benchmarks.workshop.truth.programs.networks import (
+    AUXILIARY_WEIGHT,
+    language_model,
+    loss_of,
+    network,
+    side,
+)
 
 KNOWN = (
     "convnext_tiny",
@@ -83,6 +89,27 @@ def test_a_network_that_is_not_there_is_named(name: str, hint: str | None) -> No
     message = str(error.value)
     assert message.startswith(f"model {name} is not one of torchvision's networks that classify")
     assert hint is None or hint in message
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("google/gemma-2-2b-it", "google/gemma-2-2b"),
+        ("GEMMA-2-2B-IT", "google/gemma-2-2b"),
+        ("another/Qwen3-4B-Instruct-2507", "Qwen/Qwen3-4B"),
+        ("Llama-2-7b-chat-hf", "meta-llama/Llama-2-7b-hf"),
+        ("Phi-3-mini-4k", "microsoft/Phi-3-mini-4k-instruct"),
+        ("gpt2-xxl", None),
+        ("bart", None),
+    ],
+)
+def test_a_language_model_is_found_by_another_owner_or_as_tuned(
+    name: str, meant: str | None
+) -> None:
+    path = Path("benchmarks/workshop/truth/programs/models.json")
+    known = json.loads((Path(__file__).parents[2] / path).read_text(encoding="utf-8"))
+    assert language_model(name, known) == meant
+    assert all(language_model(one, known) == one for one in known)
 
 
 class Tiles(torch.nn.Module):

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -249,3 +251,29 @@ def test_the_layout_of_convolutions_is_close_to_a_measurement(tmp_path: Path) ->
     without, least = compared("0")
     assert without < 60
     assert least < total / 2
+
+
+def test_no_measured_convolution_asked_for_five_times_its_tensors() -> None:
+    measured = json.loads((H100 / "convolutions.json").read_text())["measured"]
+    form = re.compile(r"conv[23]d (\d+)->(\d+) ([\dx]+)(.*) on (\d+)x([\dx]+) (\w+)(.*), (\w+)")
+    ratios = []
+    for name, requests in measured.items():
+        if (found := form.fullmatch(name)) is None:
+            continue  # the size of the filter is not in the name
+        of, to, batch = (int(found[group]) for group in (1, 2, 5))
+        filters, pixels = ([*map(int, found[group].split("x"))] for group in (3, 6))
+        filters *= len(pixels) // len(filters)
+        told = {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", found[4])}
+        stride, padding = told.get("stride", 1), told.get("padding", 0)
+        reach = [(size - 1) * told.get("dilation", 1) for size in filters]
+        out = [
+            (side + 2 * padding - far - 1) // stride + 1
+            for side, far in zip(pixels, reach, strict=True)
+        ]
+        element = 4 if found[7] == "float32" else 2
+        tensors = [batch * of * math.prod(pixels), batch * to * math.prod(out)]
+        tensors.append(of * to * math.prod(filters) // told.get("groups", 1))
+        assert element * tensors[found[9] == "forward"] in requests, name
+        ratios.append(max(requests) / (element * sum(tensors)))
+    assert len(ratios) > 180
+    assert 4 < max(ratios) < 5

@@ -22,9 +22,6 @@ from benchmarks.workshop.truth.predict import fingerprint, predict
 from benchmarks.workshop.truth.rows import TruthError
 
 ROWS = Path(__file__).parents[4] / "shared" / "data" / "xmem" / "xmem.csv"
-CONVOLUTIONS = "convolution_workspace"
-FORMULA = f"{CONVOLUTIONS}=spatial"
-"""docs/truth.md compares it with the null GPU's own default and with no workspace."""
 WRONG = 2
 
 
@@ -33,16 +30,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.workshop.truth")
     parser.add_argument("--rows", type=Path, default=ROWS, help="a CSV file of measurements")
     parser.add_argument("--json", type=Path, help="write the rows and the errors; - is the output")
-    parser.add_argument(
-        "--device", default="", help=f"options of the null GPU, besides {FORMULA}: context=400MiB"
-    )
+    parser.add_argument("--device", default="", help="options of the null GPU: context=400MiB")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="runs at a time")
     return parser.parse_args(given)
-
-
-def device_options(told: str) -> str:
-    """The options of the null GPU: those that were given, and the formula for convolutions."""
-    return told if CONVOLUTIONS in told else ",".join(filter(None, (FORMULA, told)))
 
 
 def outcomes(table: Sequence[rows.Row], device: str, jobs: int) -> list[report.Outcome]:
@@ -89,7 +79,7 @@ def main(given: Sequence[str] | None = None) -> int:
         )
         return WRONG
     try:
-        found = outcomes(rows.read(told.rows), device_options(told.device), max(1, told.jobs))
+        found = outcomes(rows.read(told.rows), told.device, max(1, told.jobs))
     except TruthError as error:
         print(f"error: {error}", file=sys.stderr)
         return WRONG

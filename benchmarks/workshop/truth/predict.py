@@ -87,7 +87,9 @@ def predict(run: Run, options: str, mark: str) -> Prediction:
     if said is None:
         last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise TruthError(last)
-    return Prediction(said["reserved"] - said["first_sample"], said["oom"])
+    peak = said["reserved"] - said["first_sample"]
+    most = peak + session.workspace
+    return Prediction(peak, said["oom"], said["first_sample"], most, said.get("dtype", "float32"))
 
 
 def _last_object(text: str) -> dict[str, Any] | None:

@@ -131,6 +131,9 @@ def _row(outcome: Outcome) -> dict[str, Any]:
     return told | {
         "predicted_bytes": outcome.said.peak,
         "predicted_oom": outcome.said.oom,
+        "first_sample": outcome.said.first_sample,
+        "most_bytes": outcome.said.most,
+        "dtype": outcome.said.dtype,
         "error": outcome.error,
     }
 
@@ -140,6 +143,7 @@ def lines(outcomes: Sequence[Outcome]) -> Iterable[str]:
     yield "| model | optimizer | batch | GPU | measured MiB | predicted MiB | error | OOM |"
     yield "|---|---|---:|---|---:|---:|---:|---|"
     yield from map(_line, outcomes)
+    yield from notes(outcomes)
     for title, found in (
         ("rows", groups(outcomes)),
         ("model", families(outcomes)),
@@ -147,6 +151,17 @@ def lines(outcomes: Sequence[Outcome]) -> Iterable[str]:
     ):
         yield ""
         yield from table(title, found)
+
+
+def notes(outcomes: Iterable[Outcome]) -> Iterable[str]:
+    """A line for each model that was not trained in single precision."""
+    told = {
+        outcome.row.run.model: outcome.said.dtype
+        for outcome in outcomes
+        if outcome.said and outcome.said.dtype != Prediction.dtype
+    }
+    for model, dtype in told.items():
+        yield f"note: {model} is trained in {dtype}, the torch_dtype of its config.json"
 
 
 def table(title: str, found: Mapping[str, Mapping[str, Any]]) -> Iterable[str]:

@@ -31,10 +31,17 @@ class TruthError(ValueError):
 
 @dataclass(frozen=True)
 class Prediction:
-    """An estimator's prediction of a run: peak in bytes, and whether memory runs out."""
+    """An estimator's prediction of a run: peak in bytes, and whether memory runs out.
+
+    first_sample: bytes that were subtracted from the peak. most: the peak if a workspace of unknown
+    size is as large as it may be; 0 if it is not known. dtype: of the model's parameters.
+    """
 
     peak: int
     oom: bool
+    first_sample: int = 0
+    most: int = 0
+    dtype: str = "float32"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ struct Seen {
   std::mutex mutex;
   std::vector<WorkspaceUse> uses;
   std::array<std::uint64_t, kRules> without{};  // requests that were answered with 0 bytes
+  Size most = 0;                                // bytes that one of these may ask for elsewhere
 };
 
 Seen& seen() {
@@ -79,6 +80,11 @@ void used_none(Rule rule) {
   ++seen().without[static_cast<Size>(rule)];
 }
 
+void may_ask(Size bytes) {
+  std::lock_guard const lock(seen().mutex);
+  seen().most = std::max(seen().most, bytes);
+}
+
 }  // namespace allocbench::null_gpu
 
 // The names of the rules, with a space after each, in the order of their numbers.
@@ -97,6 +103,13 @@ NULL_GPU_API void null_workspaces_unknown(std::uint64_t* out) {
   using namespace allocbench::null_gpu;
   std::lock_guard const lock(seen().mutex);
   std::ranges::copy(seen().without, out);
+}
+
+// The bytes of the largest workspace that a request answered with 0 bytes may have.
+NULL_GPU_API std::uint64_t null_workspace_bound() {
+  using namespace allocbench::null_gpu;
+  std::lock_guard const lock(seen().mutex);
+  return seen().most;
 }
 
 // Write the workspaces that were allocated so far, at most `count`; returns how many there are.

@@ -14,6 +14,8 @@ AUXILIARY_WEIGHT = 0.3
 """Of the loss of a classifier in the middle of a network: Szegedy et al., arXiv 1409.4842."""
 _WITHOUT_SIZE = {"mnasnet": "mnasnet1.0", "maxvit": "maxvitt"}
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
+_TUNED = re.compile(r"(-(it|instruct|chat|hf|\d{4}))+$")
+"""The end of a name that says how a language model was tuned, and when."""
 _BETWEEN_DIGITS = re.compile(r"(?<=\d)[^a-z0-9]+(?=\d)")
 
 
@@ -36,6 +38,18 @@ def network(name: str, known: Collection[str]) -> str:
     raise SystemExit(
         f"model {name} is not one of torchvision's networks that classify images{hint}"
     )
+
+
+def language_model(name: str, known: Collection[str]) -> str | None:
+    """The name among `known` of a model with the shape of `name`; None if there is none.
+
+    The owner may be missing or differ, and a tuned model has the shape of its base: gemma-2-2b-it
+    is google/gemma-2-2b.
+    """
+    own = {candidate.rpartition("/")[2].lower(): candidate for candidate in known}
+    bases = {_TUNED.sub("", last): candidate for last, candidate in own.items()}
+    last = name.rpartition("/")[2].lower()
+    return name if name in known else own.get(last) or bases.get(_TUNED.sub("", last))
 
 
 def _plain(name: str) -> str:

@@ -83,6 +83,7 @@ def train(
                 "used": total - free,
                 "oom": ran_out,
                 "torch": torch.__version__,
+                "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
             }
         )
     )
