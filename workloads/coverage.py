@@ -84,8 +84,9 @@ class Coverage:
     def range(self, load: int) -> str:
         """How the largest load depends on what is not known, in one sentence; "" if it does not."""
         if self.workspace and not self.masks:
+            most = units.size(load + self.workspace)
             return (
-                f"The largest load is {units.size(load)}, or up to {units.size(load + self.workspace)}"
+                f"The largest load is {units.size(load)}, or up to {most}"
                 " if cuDNN chooses a kernel with a workspace for convolutions of one pixel and few"
                 " channels, which was not measured on this card."
             )
