@@ -155,7 +155,7 @@ def driver_calls() -> str:
 
 
 def _driver() -> str:
-    words = agreement.comparison()["real"]["driver"].split()
+    words = str(agreement.comparison()["real"]["driver"]).split()
     return next(word for word in words if word.count(".") == 2 and word[0].isdigit())
 
 
