@@ -55,17 +55,26 @@ Workload: TypeAlias = Trace | str | ProgramWorkload | Callable[[], object]
 _TIME_LIMIT = 5.0  # seconds
 
 
-def check(workload: Workload, device: str | None = None, *, allocator: str = "caching") -> Answer:
+def check(
+    workload: Workload,
+    device: str | None = None,
+    *,
+    allocator: str = "caching",
+    everything: bool = False,
+) -> Answer:
     """Whether a workload fits a device, what helps if not, and who holds the memory.
 
     device: default: that on which a recording failed, or the smallest card that is enough.
     allocator: the spec of `caching` with the user's settings; default: those of the recording.
+    everything: also each change that was tried, and what is assumed: `rest` of the answer.
     """
     trace, found = _case(workload, DEVICE if device is None else device)
     chosen = None if isinstance(found, Unchosen) else found
     where = RECORDED if device is None and chosen is not None else ""
     name = _name(workload, trace)
-    return checking.check(trace, chosen, workload=name, where=where, allocator=allocator)
+    return checking.check(
+        trace, chosen, workload=name, where=where, allocator=allocator, everything=everything
+    )
 
 
 def fit(

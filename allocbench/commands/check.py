@@ -21,7 +21,16 @@ from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE, Unchosen
 from allocbench.output.files import STDOUT, check_outputs, open_output, written
 from allocbench.output.terminal import console, plain_table, progress_bar, say
-from allocbench.reports.advice.check import RECORDED, WORDS, Answer, exit_code
+from allocbench.reports.advice.check import (
+    ORDER,
+    RECORDED,
+    WORDS,
+    Answer,
+    Change,
+    Rest,
+    Trial,
+    exit_code,
+)
 
 if TYPE_CHECKING:
     from allocbench.inputs.question import Question
@@ -35,7 +44,23 @@ EXAMPLES = (
     "allocbench check error.txt",
     "allocbench check gpt2-train llm-decode --device l4,rtx-4090,h100",
     "allocbench check snapshot.pickle --html report.html",
+    "allocbench check snapshot.pickle --all",
 )
+_TRIED: dict[Change, str] = {
+    "setting": "settings of PyTorch's allocator",
+    "edit": "edits of the program, estimated",
+    "allocator": "other allocators",
+}
+_TELL_MORE = {
+    "explain": "the blocks that are in the way of the first request that fails, and the segments",
+    "fit --cards": "what fills a card, and the best plan with all lifetimes known",
+    "recommend": "how sure the best setting and the best allocator are, and how to switch",
+    "tune": "the need of settings and the time that their device calls take",
+    "whatif": "how to make each edit, and the range of what it needs",
+    "inspect": "the sizes, lifetimes, steps and streams of the recording",
+    "compare": "the memory and the time of all allocators",
+}
+"""What commands say beyond `check`."""
 
 
 def run(
@@ -53,6 +78,14 @@ def run(
             rich_help_panel=options.OF_PROGRAM,
         ),
     ] = None,
+    everything: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="Also show every change that was tried, everything that holds memory, what is"
+            " assumed, and which commands tell more.",
+        ),
+    ] = False,
     json: Annotated[str | None, options.json_option("the answers")] = None,
     html: options.Html = None,
 ) -> None:
@@ -75,7 +108,7 @@ def run(
     devices: Sequence[str | None] = device or [None]
     for workload, given in product(workloads, devices):
         with program.asked_on(recorded_on(given), quiet=True):
-            asked.append(_answer(workload, given, allocator, model, vary))
+            asked.append(_answer(workload, given, allocator, model, vary, everything))
     answers = [answer for answer, _ in asked]
     write = partial(_write, answers)
     writers: dict[str, Write] = {json: write} if json else {}
@@ -84,15 +117,25 @@ def run(
         writers[html] = partial(write_html, compared, command=context.obj, answers=by_run)
     with written(writers, ".json", write):
         if STDOUT not in writers:
-            if len(answers) == 1:
-                _show(answers[0])
-            else:
+            if len(answers) > 1:
                 _show_table(answers)
+            if len(answers) == 1 or everything:
+                for answer, (workload, given) in zip(
+                    answers, product(workloads, devices), strict=True
+                ):
+                    _show(answer, len(answers) > 1)
+                    if everything:
+                        _show_rest(answer, workload, given)
     raise typer.Exit(exit_code(answers))
 
 
 def _answer(
-    workload: str, given: str | None, allocator: str, model: str | None, vary: str | None
+    workload: str,
+    given: str | None,
+    allocator: str,
+    model: str | None,
+    vary: str | None,
+    everything: bool,
 ) -> tuple[Answer, Question[Trace] | None]:
     """The answer for one workload on one device, None for one that nobody chose.
 
@@ -121,7 +164,13 @@ def _answer(
     where = RECORDED if given is None and chosen is not None else ""
     with progress_bar(None) as begin:
         answer = check.check(
-            trace, chosen, workload=name, where=where, allocator=allocator, begin=begin
+            trace,
+            chosen,
+            workload=name,
+            where=where,
+            allocator=allocator,
+            everything=everything,
+            begin=begin,
         )
     if varied and varied.values and answer.exit_code == 1 and answer.verdict != "grows":
         tell = partial(tell_fit, varied)
@@ -162,10 +211,14 @@ def _write(answers: Sequence[Answer], path: str) -> None:
         sink.write(json_text.dumps([asdict(one) for one in answers], indent=1).encode() + b"\n")
 
 
-def _show(answer: Answer) -> None:
+def _show(answer: Answer, named: bool) -> None:
+    """named: whether to print the name of the workload."""
     from allocbench.questions.holding import places_in_words
 
     out = console()
+    if named:
+        out.print()
+        out.print(Text(answer.workload, "bold"))
     out.print(Text(answer.sentence, "bold"))
     for remedy in answer.remedies:
         line, outcome = f"  {remedy.kind:<9}  {remedy.words:<40}  ", remedy.outcome
@@ -195,3 +248,58 @@ def _show_table(answers: Sequence[Answer]) -> None:
         card = next((a.card for a in of_job.values() if a.card), None)
         table.add_row(Text(name), *cells, card or "none")
     console().print(table)
+
+
+def _show_rest(answer: Answer, workload: str, given: str | None) -> None:
+    out = console()
+    if answer.rest is not None:
+        _show_trials(answer.rest)
+        out.print()
+        say(answer.rest.assumed)
+    out.print()
+    out.print("commands that tell more:")
+    device = f"--device {given} " if given else ""
+    for command, what in _telling_more(answer).items():
+        on = "" if command == "inspect" else device
+        out.print(Text(f"  allocbench {command} {on}{workload}"), soft_wrap=True)
+        out.print(Text(f"{'':13}{what}"))
+
+
+def _show_trials(rest: Rest) -> None:
+    out = console()
+    for kind in ORDER:
+        trials = [trial for trial in rest.trials if trial.kind == kind]
+        if kind == "card":
+            _show_cards(trials)
+        elif trials:
+            fitting = sum(trial.fits for trial in trials)
+            out.print()
+            title = f"{_TRIED[kind]}: {fitting} of {len(trials)} are enough"
+            table = plain_table(title, "needs", "fits", "change", "", right=("needs",))
+            for trial in trials:
+                need = units.NOT_AVAILABLE if trial.need is None else units.size(trial.need)
+                fits = "yes" if trial.fits else "no"
+                table.add_row(need, fits, Text(trial.words), Text(trial.note))
+            out.print(table)
+
+
+def _show_cards(trials: Sequence[Trial]) -> None:
+    for fits, words in ((True, "enough as it is"), (False, "too small as it is")):
+        names = [trial.change for trial in trials if trial.fits == fits]
+        if names:
+            console().print()
+            say([f"cards that are {words}: {', '.join(names)}"])
+
+
+def _telling_more(answer: Answer) -> dict[str, str]:
+    """What other commands say of a case."""
+    if answer.rest is None:
+        return {"explain": "every number of the input, and what follows from it"}
+    told = dict(_TELL_MORE)
+    if answer.exit_code != 1:
+        del told["explain"]
+    if all(trial.kind != "edit" for trial in answer.rest.trials):
+        del told["whatif"]
+    if answer.verdict == "too_big":  # no allocator completes
+        del told["compare"]
+    return told

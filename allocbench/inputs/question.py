@@ -174,8 +174,8 @@ def check_largest_request(question: Question[Trace]) -> None:
         if largest > capacity != trace.coverage.card:
             event = int(np.argmax(trace.size))
             raise UsageError(
-                f"--device {question.device}: a capacity of {human_bytes(capacity)} is too small "
-                f"for {workload}: event {event} (from 0) asks for {human_bytes(largest)}"
+                f"--device {label(question.device)}: a capacity of {human_bytes(capacity)} is too"
+                f" small for {workload}: event {event} (from 0) asks for {human_bytes(largest)}"
             )
 
 

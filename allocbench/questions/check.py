@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 from allocbench import allocators
-from allocbench.base.cards import find, label
+from allocbench.base.cards import cards, find, label
 from allocbench.base.text import one_line
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload
@@ -24,8 +25,10 @@ from allocbench.questions.hazards import breaks, caveats, reserve_in_words
 from allocbench.questions.holding import by_kind, holders
 from allocbench.questions.occupancy import beside
 from allocbench.questions.switching import conf, how, with_conf
+from allocbench.questions.trials import rest
 from allocbench.questions.tune import EXPANDABLE
 from allocbench.questions.vary import Probe, Variation
+from allocbench.questions.whatif import Answer as Edited
 from allocbench.questions.whatif import whatif
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Runner, fresh
@@ -38,6 +41,7 @@ from allocbench.workloads.formats import how_to_record
 
 _STEPS = 3  # a recording that goes on shows a program's need if it has as many steps
 _MOST_HOLDERS = 5
+_MOST_PLACES = 3  # of each kind
 _MOST_EDITED = 300_000  # events of a trace whose edits are tried, so that the answer takes seconds
 Tell = Callable[[Probe], None]
 
@@ -49,34 +53,36 @@ def check(
     workload: str = "",
     where: str = "",
     allocator: str = "caching",
+    everything: bool = False,
     begin: Callable[[str], None] = lambda what: None,
 ) -> Answer:
     """The answer for a trace on a device.
 
     device: the spec of a simulated one or of a GPU; None: the smallest common card that is enough.
     where: its name in sentences. allocator: the spec of `caching` with the user's settings, if
-    those with which the trace was recorded do not apply. begin: called with the name of each stage.
-    Raises SpecError.
+    those with which the trace was recorded do not apply. everything: also what a short answer
+    leaves out, see `Rest`. begin: called with the name of each stage. Raises SpecError.
     """
     name = workload or trace.name
     if not trace.coverage.events:
-        return _without_events(trace, device, name)
+        return _without_events(trace, device, name, everything)
     begin("smallest card")
     where = where or (label(device) if device else "")
     run = Runner(trace, beside(device or "sim:1TiB", trace), name)
     if device is None:
         card = run.card(allocator)
         if card is None:
-            return _no_card(run, allocator)
+            return _no_card(run, allocator, everything)
         where = where or label(find(card)[0].device)
         run = run.on(beside(find(card)[0].device, trace))
-    return _Case(run, allocator, where, begin, smallest=device is None).answer()
+    case = _Case(run, allocator, where, begin, device is None, everything=everything)
+    return case.answer()
 
 
 def exit_code(run: Runner, allocator: str) -> int:
     """The exit code of `check` for a runner's trace and device, found without trying what helps."""
     if not run.trace.coverage.events:
-        return _without_events(run.trace, run.device, run.workload).exit_code
+        return _without_events(run.trace, run.device, run.workload, False).exit_code
     case = _Case(run, allocator, label(run.device), lambda what: None, False, tries=False)
     if run.completes(allocator):
         return case.completes().exit_code
@@ -84,7 +90,7 @@ def exit_code(run: Runner, allocator: str) -> int:
     return 1 if fails is not None else case.held().exit_code
 
 
-def _without_events(trace: Trace, device: str | None, name: str) -> Answer:
+def _without_events(trace: Trace, device: str | None, name: str, everything: bool) -> Answer:
     """What the segments of a recording without events prove."""
     coverage = trace.coverage
     where = "" if device is None else label(device)
@@ -102,15 +108,15 @@ def _without_events(trace: Trace, device: str | None, name: str) -> Answer:
         bound=True,
         capacity=capacity,
         when="when it was recorded",
-        holders=_holders(trace, None),
+        holders=_holders(trace, None, everything),
         unknown=_to_know_more(trace),
     )
 
 
-def _no_card(run: Runner, allocator: str) -> Answer:
+def _no_card(run: Runner, allocator: str, everything: bool) -> Answer:
     need = run.min_capacity(allocator) or run.trace.max_load
     bound = run.trace.coverage.bound
-    return Answer(
+    found = Answer(
         run.workload,
         "",
         "too_big",
@@ -118,9 +124,13 @@ def _no_card(run: Runner, allocator: str) -> Answer:
         need,
         bound,
         when="at the peak",
-        holders=_holders(run.trace, None),
+        holders=_holders(run.trace, None, everything),
         unknown=_lacks(run.trace, 0),
     )
+    if not everything:
+        return found
+    largest = run.on(beside(cards()[-1].device, run.trace))
+    return _Case(largest, allocator, "", lambda what: None, True, everything=True).with_rest(found)
 
 
 def smaller(
@@ -154,7 +164,8 @@ class _Case:
     """A trace on a device.
 
     allocator: the user's. device: the name in sentences. smallest: whether nobody named the device,
-    and it is the smallest card that is enough. tries: whether to look for what helps.
+    and it is the smallest card that is enough. tries: whether to look for what helps. everything:
+    whether to also say what a short answer leaves out.
     """
 
     run: Runner
@@ -163,8 +174,17 @@ class _Case:
     begin: Callable[[str], None]
     smallest: bool
     tries: bool = True
+    everything: bool = False
 
     def answer(self) -> Answer:
+        found = self._answer()
+        return self.with_rest(found) if self.everything else found
+
+    def with_rest(self, found: Answer) -> Answer:
+        """An answer with what a short one leaves out."""
+        return replace(found, rest=rest(self.run, self.allocator, self._best, self._edited))
+
+    def _answer(self) -> Answer:
         trace, run = self.trace, self.run
         self.begin("replay")
         if run.completes(self.allocator):
@@ -189,7 +209,7 @@ class _Case:
         leak = leak_of(trace)
         grows = (sentence(leak, need, capacity, self.device),) if leak else ()
         if told := reserve_in_words(run, self.allocator):
-            remedies = self._settings(self._best(), steady=True) if self.tries else ()
+            remedies = self._settings(steady=True) if self.tries else ()
             told = sentences.grows(self.device, False, told)
             return self._made("grows", told, remedies, more=grows)
         if leak and leak.counts(trace, need, capacity):
@@ -199,7 +219,7 @@ class _Case:
             return self._made("unknown", told)
         remedies = ()
         if capacity - need < ROOM * capacity and not self.smallest and self.tries:
-            remedies = self._settings(self._best())
+            remedies = self._settings()
         told = sentences.fits(self.device, need, trace.coverage.bound, capacity, self.smallest)
         told += sentences.MORE_ROOM if remedies else ""
         return self._made("fits", told, remedies, more=grows)
@@ -225,14 +245,13 @@ class _Case:
             told = sentences.too_big(self.device, failure.load, bound, run.capacity, fails)
             remedies = self._edits() + self._cards(with_conf(EXPANDABLE))
             return self._made("too_big", told, remedies)
-        found = self._best()
-        settings = self._settings(found)
+        settings = self._settings()
         if leak and settings:  # a setting only postpones the failure
             return self._made("grows", grows, event=event)
         remedies = settings or self._edits()
         remedies += self._cards(settings[0].change if settings else with_conf(EXPANDABLE))
         if not settings:
-            remedies += self._allocators(found)
+            remedies += self._allocators()
         case = self.device, fails, failure.load, run.capacity
         verdict: Verdict = "fragmented"
         told = sentences.fragmented(*case)
@@ -241,36 +260,44 @@ class _Case:
             told = sentences.needs_setting(*case, part=not _shown(trace, run.capacity))
         return self._made(verdict, told, remedies, event, (growth,) if leak else ())
 
+    @cached_property
     def _best(self) -> Best:
         """What `recommend` finds."""
         self.begin("settings and allocators")
         return best(self.run, given=self.allocator, label=self.device)
 
-    def _settings(self, found: Best, steady: bool = False) -> tuple[Remedy, ...]:
+    def _settings(self, steady: bool = False) -> tuple[Remedy, ...]:
         """The setting that `recommend` finds best. steady: only if its reserve does not grow."""
-        chosen = found.setting
-        if chosen is None or found.keeps_setting:
+        chosen = self._best.setting
+        if chosen is None or self._best.keeps_setting:
             return ()
         if steady and growing_reserve(self.trace, chosen, self.run.device):
             return ()
         return (self._remedy("setting", chosen, chosen),)
 
-    def _edits(self) -> tuple[Remedy, ...]:
-        """The edits of a training program that `whatif` finds: what fits and asks least."""
+    @cached_property
+    def _edited(self) -> Edited | str:
+        """The edits of a training program that `whatif` finds, or why it finds none."""
         trace = self.trace
-        if trace.coverage.begins != "start" or len(trace) > _MOST_EDITED:
-            return ()
+        if trace.coverage.begins != "start":
+            return "the recording does not begin with the program"
+        if len(trace) > _MOST_EDITED and not self.everything:
+            return "the trace is long"
         try:
-            chosen = whatif(
+            return whatif(
                 trace,
                 self.allocator,
                 self.run.device,
                 capacity=self.run.capacity,
                 begin=self.begin,
                 runner=self.run,
-            ).enough
-        except UsageError:  # nothing is known to edit
-            return ()
+            )
+        except UsageError as error:
+            return str(error).removeprefix(f"{trace.name}: ")
+
+    def _edits(self) -> tuple[Remedy, ...]:
+        """What of these fits and asks least."""
+        chosen = None if isinstance(self._edited, str) else self._edited.enough
         if chosen is None:
             return ()
         how_made = "\n".join(edit.how for edit in chosen.edits)
@@ -303,9 +330,9 @@ class _Case:
             return ()
         return (self._remedy("card", card, spec),)
 
-    def _allocators(self, found: Best) -> tuple[Remedy, ...]:
+    def _allocators(self) -> tuple[Remedy, ...]:
         """The allocator that `recommend` finds best."""
-        chosen = found.advice.allocator
+        chosen = self._best.advice.allocator
         if chosen is None or kind(chosen) not in LOSSES:
             return ()
         costs = LOSSES.get(kind(chosen), "")
@@ -333,7 +360,7 @@ class _Case:
             run.card(self.allocator),
             remedies[: sentences.MOST_REMEDIES],
             "at the peak" if event is None else "when the request fails",
-            _holders(trace, event),
+            _holders(trace, event, self.everything),
             (*more, *self._pools(), *_lacks(trace, run.capacity), *checks),
         )
 
@@ -380,10 +407,14 @@ def _checks(remedy: Remedy, trace: Trace) -> list[str]:
     return caveats(remedy.change, trace) if remedy.kind == "setting" else []
 
 
-def _holders(trace: Trace, event: int | None) -> tuple[Holder, ...]:
-    """What is live after an event, or at the peak, by kind and place; none if that is not known."""
+def _holders(trace: Trace, event: int | None, everything: bool) -> tuple[Holder, ...]:
+    """What is live after an event, or at the peak, by kind and place; none if that is not known.
+
+    everything: whether not only the largest are wanted.
+    """
     held = holders(trace, event)
     if not (held["kind"].any() or held["place"].any()):
         return ()
-    rows = by_kind(held).to_dict("records")[:_MOST_HOLDERS]
+    kinds = by_kind(held, len(held) if everything else _MOST_PLACES)
+    rows = kinds.to_dict("records")[: None if everything else _MOST_HOLDERS]
     return tuple(Holder(row["kind"], row["bytes"], tuple(row["places"])) for row in rows)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from allocbench.base import units
+from allocbench.reports.advice.choosing import KEEP
 from allocbench.reports.advice.coverage import needs
 
 Verdict: TypeAlias = Literal[
@@ -88,6 +89,36 @@ class Holder:
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A change that was tried, whether it is enough or not.
+
+    kind, change, tried: as in `Remedy`. need: bytes of the smallest device that is then enough,
+    None if that is not known. fits: whether the program then fits the device, or the card. note:
+    what is lost, or what fails.
+    """
+
+    kind: Change
+    change: str
+    tried: Tried
+    need: int | None
+    fits: bool
+    note: str = ""
+
+    @property
+    def words(self) -> str:
+        """The change, without what all settings have in common."""
+        return self.change.removeprefix(f"{KEEP}:conf=")
+
+
+@dataclass(frozen=True)
+class Rest:
+    """What a short answer leaves out. trials: by kind, by need. assumed: sentences."""
+
+    trials: tuple[Trial, ...]
+    assumed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Answer:
     """The answer for one input on one device. Bytes.
 
@@ -95,7 +126,8 @@ class Answer:
     the verdict in one line. need: the smallest device that is enough as the program is, None if
     that is not known. bound: whether the program may need more. capacity: what the device leaves
     for the program. when: of what instant the holders are. card: the smallest common card that is
-    enough. unknown: sentences.
+    enough. unknown: sentences. rest: None in a short answer, and
+    where nothing can be tried.
     """
 
     workload: str
@@ -110,6 +142,7 @@ class Answer:
     when: str = ""
     holders: tuple[Holder, ...] = ()
     unknown: tuple[str, ...] = ()
+    rest: Rest | None = None
 
     @property
     def exit_code(self) -> int:

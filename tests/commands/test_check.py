@@ -98,6 +98,27 @@ def test_the_text_of_an_error() -> None:
     assert answer["remedies"] == []
 
 
+def test_all_of_an_answer() -> None:
+    (short,) = answers("large.csv --device l4", 1)
+    (every,) = answers("large.csv --device l4 --all", 1)
+    assert short["rest"] is None
+    assert {one["kind"] for one in every["rest"]["trials"]} == {"setting", "card", "allocator"}
+    assert every["rest"]["assumed"]
+    assert {**every, "rest": None} == short
+    line = "check large.csv good.csv --device l4"
+    shown, terse = run(f"{line} --all"), run(line)
+    assert shown.stdout.startswith(terse.stdout)
+    commands = re.findall(r"^ +allocbench (\S+)", shown.stdout, re.MULTILINE)
+    assert commands.count("explain") == 1  # of the one that does not fit
+    for line in re.findall(r"^ +allocbench (.+large.csv)$", shown.stdout, re.MULTILINE):
+        assert run(line).exit_code == 0, line
+
+
+def test_all_of_a_text_names_the_command_that_tells_more() -> None:
+    Path("error.txt").write_text(FULL)
+    assert "allocbench explain error.txt" in run("check error.txt --all").stdout
+
+
 def test_a_wrong_input_is_an_error() -> None:
     assert "no such card" in error("check good.csv --device card:l5")
     assert "given twice" in error("check good.csv --device l4,card:l4")

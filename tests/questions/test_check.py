@@ -194,3 +194,46 @@ def test_an_edit_of_the_program_is_a_change_that_helps() -> None:
     assert (edit.change, edit.need) == (found.name, found.need)
     later = replace(trace, coverage=Coverage(begins="later"))
     assert not any(one.kind == "edit" for one in check(later, f"sim:{card}").remedies)
+
+
+def test_everything_that_was_tried() -> None:
+    """The long answer agrees with the questions that it comes from."""
+    trace = training()
+    device = f"sim:{round(0.8 * trace.max_load)}"
+    short = check(trace, device)
+    answer = check(trace, device, everything=True)
+    assert short.rest is None
+    assert answer.rest is not None
+    assert replace(answer, rest=None, holders=()) == replace(short, holders=())
+    run = Runner(trace, device)
+    trials = answer.rest.trials
+    assert {one.kind for one in trials} == {"setting", "edit", "card", "allocator"}
+    for one in trials:
+        if one.kind in ("setting", "allocator") and one.need is not None:
+            assert one.fits == run.completes(one.change), one
+    edits = {one.change: one.fits for one in trials if one.kind == "edit"}
+    found = whatif(trace, "caching", device, capacity=run.capacity)
+    assert found.enough is not None
+    assert edits == {one.name: one.fits for one in (*found.single, found.enough)}
+    cards = {one.change for one in trials if one.kind == "card" and one.fits}
+    assert cards == set(run.cards("caching"))
+    for remedy in answer.remedies:
+        assert any(one.change == remedy.change and one.fits for one in trials), remedy
+
+
+def test_every_place_that_holds_memory() -> None:
+    places = [f"train.py:{line}" for line in range(1, 8)]
+    events: list[Event] = [(ALLOC, n, (8 - n) * MIB) for n in range(7)]
+    trace = make(events, label=np.arange(1, 8, dtype=np.uint32), labels=("", *places))
+    (few,) = check(trace, "sim:1GiB").holders
+    (every,) = check(trace, "sim:1GiB", everything=True).holders
+    assert few.bytes == every.bytes == sum(range(2, 9)) * MIB
+    assert few.places == every.places[:3]
+    assert every.places == tuple((place, (8 - n) * MIB) for n, place in enumerate(places))
+
+
+def test_a_program_for_no_card_has_everything_on_the_largest() -> None:
+    answer = check(make([(ALLOC, 0, 1 << 44)]), None, everything=True)
+    assert answer.verdict == "too_big"
+    assert answer.rest is not None
+    assert not any(one.fits for one in answer.rest.trials)
