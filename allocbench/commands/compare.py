@@ -15,7 +15,7 @@ from allocbench.output.files import STDOUT, written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import dashboard
 from allocbench.questions import BUDGET
-from allocbench.replays import PASSES
+from allocbench.replays import LONG, PASSES, PASSES_OF_LONG
 from allocbench.reports.advice.choosing import KEEP
 
 if TYPE_CHECKING:
@@ -39,7 +39,17 @@ def run(
     device: options.Device = DEVICE,
     model: options.Model = None,
     reference: options.Reference = None,
-    time: options.Passes = PASSES,
+    time: Annotated[
+        int | None,
+        typer.Option(
+            "--time",
+            metavar="N",
+            min=0,
+            help="Number of timed passes, cold and steady; 0 measures no host time. Default:"
+            f" {PASSES}, or {PASSES_OF_LONG} for a trace of more than {LONG:,} events.",
+            show_default=False,
+        ),
+    ] = None,
     min_capacity: options.Capacity = True,
     pin: options.Pin = None,
     everything: options.Everything = False,
@@ -80,6 +90,8 @@ def run(
     question = read(workloads, specs, device, model=model, outputs=[json, html, bundled], pin=pin)
     check_largest_request(question)
     tell_notes(question.notes)
+    if time is None:
+        time = PASSES_OF_LONG if max(map(len, question.traces.values())) > LONG else PASSES
     effort = Effort(time, min_capacity)
     advising = allocators == ALL and min_capacity
     of_each = len(specs) * len(effort.stages) + (stages(BUDGET) if advising else 0)

@@ -130,7 +130,7 @@ def frame(tuned: Tuned, runner: Runner, best: str | None) -> pd.DataFrame:
     own = spec.parse(tuned.default.spec).layers[-1].name != "caching"
     rows = []
     for trial in tuned.trials:
-        counted, sure = runner.counted(trial.spec), trial.spec in tuned.sure
+        counted, sure = runner.counted(trial.spec, stable=False), trial.spec in tuned.sure
         shown = trial.serves and (trial.spec in members or with_conf(trial.spec) == best)
         rows.append(
             {
@@ -202,7 +202,7 @@ class _SettingsSearch(Search):
         """The counts of a replay on the device."""
         if text != self._default and (reason := breaks(text, self._runner.trace)):
             raise SpecError(f"{text}: {reason}")
-        return self._runner.counted(text)
+        return self._runner.counted(text, stable=False)
 
     def capacity(self, text: str, *, exactly: bool) -> int | None:
         """Bytes, as the runner finds them."""

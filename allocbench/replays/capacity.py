@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from allocbench import allocators
 from allocbench.allocators import Change, SpecError, spec
+from allocbench.replays import LONG
 from allocbench.replays.recorded_settings import in_force
 from allocbench.workloads import AnyTrace
 
@@ -17,6 +18,7 @@ LIMIT = 1 << 50
 """Bytes; no capacity above this is tried."""
 _ROUGH = 0.005
 _PROBES = 16  # capacities tried, evenly spread, to either side of one found
+_PROBES_OF_LONG = 4
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,20 @@ class Boundary:
 
 
 def rough_capacity(
-    enough: Callable[[int], bool], *, max_load: int, peak_reserved: int
+    enough: Callable[[int], bool], *, max_load: int, peak_reserved: int, guess: int | None = None
 ) -> int | None:
     """Bytes of a device on which every request of a trace succeeds, or None.
 
     On a device smaller by the share `_ROUGH`, or by STEP, a request fails. Several times as fast as
-    `boundary`, which also checks around its result; the arguments are the same.
+    `boundary`, which also checks around its result; the arguments are the same, and a capacity from
+    which the search begins.
     """
+    low, high = _floor(max_load), max(max_load, peak_reserved)
+    if guess is not None and low < guess < high and enough(guess):
+        below = int(guess * (1 - _ROUGH)) // STEP * STEP
+        if below > low and enough(below):
+            guess, below = below, low
+        return _bisect(enough, max(low, below), guess, _ROUGH)
     between = _completing(enough, max_load, peak_reserved)
     return None if between is None else _bisect(enough, *between, _ROUGH)
 
@@ -52,6 +61,7 @@ def boundary(
     peak_reserved: int,
     above: bool = True,
     also: Iterable[int] = (),
+    events: int = 0,
 ) -> Boundary:
     """The smallest device on which every request of a trace succeeds.
 
@@ -67,18 +77,20 @@ def boundary(
     one of them is enough, bisection continues from there. With `above`, larger capacities are tried
     as well, up to twice the result. Capacities between those tried remain unknown.
 
-    `max_load` and `peak_reserved`, in bytes, are those of a replay of the trace.
+    `max_load` and `peak_reserved`, in bytes, are those of a replay of the trace. With more than
+    LONG `events`, fewer capacities are tried around the result.
     """
     between = _completing(enough, max_load, peak_reserved)
     if between is None:
         return Boundary(None)
+    probes = _PROBES_OF_LONG if events > LONG else _PROBES
     floor = _floor(max_load)
     wanted = sorted(also)
     failing: set[int] = set()
     least = _bisect(enough, *between)
     while True:
         near = [
-            *_around(least, floor),
+            *_around(least, floor, probes),
             *(capacity for capacity in wanted if floor < capacity <= least - STEP),
         ]
         below = next(filter(enough, near), None)
@@ -89,7 +101,9 @@ def boundary(
         if enough(_up(least)):
             least = _up(least)
     if above:
-        failing.update(capacity for capacity in _around(least, 2 * least) if not enough(capacity))
+        failing.update(
+            capacity for capacity in _around(least, 2 * least, probes) if not enough(capacity)
+        )
     return Boundary(least, tuple(sorted(failing)))
 
 
@@ -128,11 +142,11 @@ def _bisect(enough: Callable[[int], bool], low: int, high: int, share: float = 0
     return high
 
 
-def _around(capacity: int, end: int) -> list[int]:
+def _around(capacity: int, end: int, probes: int) -> list[int]:
     """Multiples of STEP between `capacity` and `end`, exclusive: doubling, and evenly spaced."""
     most = abs(end - capacity) // STEP - 1
     doubling = [1 << power for power in range(max(0, most).bit_length())]
-    even = [most * n // _PROBES for n in range(1, _PROBES + 1)]
+    even = [most * n // probes for n in range(1, probes + 1)]
     sign = 1 if end > capacity else -1
     return [capacity + sign * n * STEP for n in sorted({*doubling, *even} - {0}) if n <= most]
 
