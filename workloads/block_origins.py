@@ -172,6 +172,11 @@ def _derived(
         if (left & ~stays).any():  # gradients are freed, so what stays is a workspace
             left &= ~(earlier & stays)
         initial &= ~earlier | (stays & ~state)
+    # Where a step frees its gradients, a single block that stays is a thread's workspace.
+    stayed = np.flatnonzero(left & lasting & ~earlier)
+    if (left & ~lasting & np.isin(size, size[initial])).any():
+        found, first, count = np.unique(size[stayed], return_index=True, return_counts=True)
+        left[stayed[first[(count == 1) & np.isin(found, size[initial])]]] = False
     sizes = np.intersect1d(size[left], size[initial])
 
     kind[forward] = FORWARD
@@ -181,9 +186,11 @@ def _derived(
     kind[initial & np.isin(size, sizes)] = PARAMETERS
     kind[backward] = BACKWARD
     kind[backward & lasting] = WORKSPACES
+    workspaces = np.unique(size[(kind == WORKSPACES) & backward])
+    # That of the program's own thread can come before the first step, but not before the model.
+    begun = earlier | (allocs > allocs[kind == PARAMETERS].max(initial=-1))
+    kind[(kind == LASTING) & begun & np.isin(size, workspaces)] = WORKSPACES
     if earlier.any():
-        workspaces = np.unique(size[(kind == WORKSPACES) & backward])
-        kind[(kind == LASTING) & earlier & np.isin(size, workspaces)] = WORKSPACES
         kind[earlier & ~stays] = ACTIVATIONS
         kind[state] = STATE
     kind[left & np.isin(size, sizes)] = GRADIENTS

@@ -20,8 +20,13 @@ LABELS = ("", "step", "Optimizer.step#SGD.step", "model.py:1:f", "train.py:2:f",
 BACKWARD, STEP, UPDATE, MODEL, INPUT, LOSS = range(6)
 
 
-def training(steps: int = 3, keeps_gradients: bool = False) -> Trace:
-    """A model of one weight: 1000 B parameter, 8 B buffer, activations, workspaces, SGD's state."""
+def training(
+    steps: int = 3, keeps_gradients: bool = False, evaluates_first: bool = False
+) -> Trace:
+    """A model of one weight: 1000 B parameter, 8 B buffer, activations, workspaces, SGD's state.
+
+    evaluates_first: whether a forward pass without gradients comes before the first step.
+    """
     rows: list[tuple[int, int, int, int]] = []
     live: dict[str, int] = {}
 
@@ -34,9 +39,13 @@ def training(steps: int = 3, keeps_gradients: bool = False) -> Trace:
 
     alloc("parameter", 1000, MODEL)
     alloc("buffer", 8, MODEL)
+    if evaluates_first:
+        alloc("input", 300, INPUT)
+        alloc("workspace", 64, LOSS)
+        free("input")
     for step in range(steps):
         alloc("input", 300, INPUT)
-        if not step:
+        if not step and not evaluates_first:
             alloc("workspace", 64, LOSS)
         alloc("activation", 500, LOSS)
         alloc("scratch", 70, LOSS)
@@ -67,8 +76,8 @@ def kinds(trace: Trace, event: int | None = None) -> dict[str, int]:
 
 
 def test_every_kind_of_block_is_recognized() -> None:
-    for keeps_gradients in (False, True):
-        trace = training(keeps_gradients=keeps_gradients)
+    for options in ({}, {"keeps_gradients": True}, {"evaluates_first": True}):
+        trace = training(**options)
         assert kinds(trace) == {
             block_origins.PARAMETERS: 1000,
             block_origins.GRADIENTS: 1000,

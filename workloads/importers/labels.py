@@ -19,6 +19,7 @@ _TORCH = re.compile(_INSTALLED.pattern + r"torch[/\\]")
 _NO_PROGRAM = re.compile(
     _TORCH.pattern
     + r"|/lib/python3[^/]*/(?!(?:site|dist)-packages/)|\\Lib\\(?!site-packages\\)"  # Python's
+    + r"|[/\\](\w\w)[/\\]c\1[a-z2-7]{49}\.py$"  # what torch.compile generates, named by a hash
     + r"|/null_gpu/(?:hook|inside)/|^<|^\?\?|\.(?:cpp|cc|cxx|c|cu|cuh|h|hpp|S|so)\b|^$"
 )
 _OPTIMIZER_STEP = "allocbench.optimizer_step"  # as in workloads/recording_hook.py
