@@ -30,6 +30,10 @@ _HOOK = Path(__file__).parent / "inside" / "__init__.py"
 _ROOT = Path(__file__).parents[2]
 _SITES = 3  # named in a note
 _NOWHERE = "no line that it names read a computed value"
+_WITHOUT_KERNELS = (
+    "was built without kernels for this card, on which the program will fail; the bytes are those"
+    " of a build that has them"
+)
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ class Summary:
     requests of NVIDIA's libraries for a workspace that got 0 bytes, by rule of `workspaces.json`.
     workspace: bytes that one of them may ask for on a real GPU.
     shared: whether PyTorch's allocator waited for another stream before it reused a block.
+    without_kernels: the version of PyTorch if it was built without kernels for the card, else "".
     outside: bytes that libraries held on a GPU outside of PyTorch, by library, when they were most;
     of the process that held most.
     unrelated: whether each process that read values ended with an exception that does not depend on
@@ -85,6 +90,7 @@ class Summary:
     shared: bool = False
     unrelated: bool = False
     unused: Sequence[str] = ()
+    without_kernels: str = ""
     outside: Mapping[str, int] = field(default_factory=dict)
 
 
@@ -206,6 +212,7 @@ def summary(folder: str | Path) -> Summary:
         shared=any(report["shared"] for report in reports),
         unrelated=all(report["unrelated"] or not report["reads"] for report in reports),
         unused=sorted(set.intersection(*unused)) if unused else [],
+        without_kernels=max((report["without_kernels"] for report in reports), default=""),
         outside=max((report["outside"] for report in reports), key=_total, default={}),
     )
 
@@ -216,7 +223,9 @@ def _total(sizes: Mapping[str, int]) -> int:
 
 def notes(summary: Summary, limits: Limits | None = None) -> list[str]:
     """Notes for the user on what the null GPU did not know, one per line."""
+    version = summary.without_kernels
     return [
+        *([f"PyTorch {version} {_WITHOUT_KERNELS}"] if version else []),
         *_notes_on_reads(summary, limits or Limits()),
         *(f"--value {name} has no effect: {_NOWHERE}" for name in summary.unused),
         *_notes_on_workspaces(summary.unknown),

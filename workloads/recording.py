@@ -122,7 +122,7 @@ def record(
         ended = _run(command, environment, stdout, stderr)
         complaints = [path.read_text() for path in sorted(Path(folder).glob("*.error"))]
         try:
-            traces = _traces(Path(folder), command, machine.name if machine else None, steps)
+            traces = _traces(Path(folder), command, machine.name if machine else None)
         finally:  # a snapshot that cannot be read is worth keeping
             if keep is not None:
                 for snapshot in Path(folder).glob("*.pickle"):
@@ -168,12 +168,11 @@ def program_name(command: Sequence[str]) -> str:
 
 
 def _traces(
-    folder: Path, command: Sequence[str], machine: str | None, steps: int | None
+    folder: Path, command: Sequence[str], machine: str | None
 ) -> dict[str, Trace]:
     """The traces of all snapshots in a folder by name.
 
-    machine: the name of the devices in the provenance; None: the names that they report. steps:
-    after which each process was ended, None for no limit.
+    machine: the name of the devices in the provenance; None: the names that they report.
     """
     traces = dict[str, Trace]()
     for number, path in enumerate(sorted(folder.glob("*.pickle"))):
@@ -181,8 +180,6 @@ def _traces(
         process = f"rank{about['rank']}" if about["rank"] else f"process{number}"
         for device, name in about["devices"].items():
             trace = read(path, device=int(device))
-            if steps and trace.steps >= steps:
-                trace = replace(trace, coverage=replace(trace.coverage, ends="stopped"))
             device_name = machine or f"{trace.provenance.device} {name}"
             traces[f"{process}-gpu{device}"] = _with_provenance(trace, about, device_name, command)
     return traces if len(traces) != 1 else {"": next(iter(traces.values()))}
@@ -203,7 +200,7 @@ def _with_provenance(
         extra |= {"rank": about["rank"], "world": about["world"]}
     coverage = trace.coverage
     if coverage.ends == "open":  # the snapshot was written when the process ended
-        coverage = replace(coverage, ends="exit")
+        coverage = replace(coverage, ends="stopped" if about["stopped"] else "exit")
     return replace(
         trace.relabeled(about["operators"]),
         coverage=coverage,

@@ -54,6 +54,8 @@ _POOL_OF_DRIVER = (
 
 write_at_end = list[Callable[[], None]]()
 """What a process must call that ends without Python's `atexit`."""
+stopped = False
+"""Whether allocbench ended this process before it would have ended."""
 
 
 class HistoryRecorder:
@@ -126,6 +128,7 @@ class HistoryRecorder:
                 "devices": {device: torch.cuda.get_device_name(device) for device in used},
                 "files": [sys.executable, *_mapped()],
                 "features": _features(),
+                "stopped": stopped,
                 "shapes": {} if modules is None else modules.shapes(),
                 "operators": _overloads(torch),
             }
@@ -165,6 +168,8 @@ class StepMarks:
         with self._torch.autograd.profiler.record_function(OPTIMIZER_STEP):
             pass
         if self._seen == self._limit:
+            global stopped
+            stopped = True
             raise SystemExit(0)
 
 

@@ -35,6 +35,7 @@ EXAMPLES = (
 _KINDS = {"alloc": ALLOC, "free": FREE, "mark": MARK, "trim": TRIM}
 _POOL_KINDS = {name.replace("_", " "): op for name, op in POOL_EVENTS.items()}
 _HEADINGS = {"sizes": "sizes are"}  # of the provenance, where its own names say too little
+_MOST_MARKS = 12
 _PERCENTILES = (0, 50, 90, 99, 100)
 _LARGEST = 10  # blocks shown
 _PLOT = 72  # the most letters of the plot
@@ -84,8 +85,9 @@ def _facts(trace: AnyTrace, found: Contents, max_load: int) -> Table:
     if marked := modelled_workspaces.sentence(found.modelled):
         table.add_row("modelled", marked)
     if found.marks:
-        marks = [f"{trace.labels[i]} {n:,}" for i, n in sorted(found.marks.items())]
-        table.add_row("marks", Text(one_line(", ".join(marks))))
+        most = sorted(found.marks, key=lambda i: (i != trace.step_label, -found.marks[i], i))
+        marks = [f"{trace.labels[i]} {found.marks[i]:,}" for i in most]
+        table.add_row("marks", Text(one_line(units.names(marks, _MOST_MARKS))))
     if len(found.sizes):
         percentiles = [units.size(found.sizes.percentile(percent)) for percent in _PERCENTILES]
         table.add_row("sizes", "min {}, median {}, p90 {}, p99 {}, max {}".format(*percentiles))

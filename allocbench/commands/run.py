@@ -212,8 +212,11 @@ def _tell(ran: _Ran, allocator: str, null_name: str | None, notes: Sequence[str]
             file=sys.stderr,
         )
     if not ran.reports:
-        ended = f"ended with exit code {ran.code}"
-        print(f"allocbench: no process of the program used the GPU; it {ended}", file=sys.stderr)
+        print(
+            "allocbench: no process reported that it used the GPU; the program ended with exit code"
+            f" {ran.code}",
+            file=sys.stderr,
+        )
 
 
 def _paths(record: str, reports: Sequence[Report]) -> list[str]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ _STDERR = 2  # the program's standard output goes there, because ours may be JSO
 _INTERRUPTED = 130
 _BY_SIGNAL, _SIGNALS = 128, frozenset(signal.Signals)
 """Exit codes of processes that a signal ended are above 128."""
+_EXCEPTION = re.compile(r"(?:\[\w+\]: ?)?(?!.*ChildFailedError)[\w.]*(?:Error|Exception)\b")
+"""The line of a traceback that names the exception, except for that of PyTorch's launcher."""
 _ABOVE = "what it printed is above"
 
 _MUCH = 0.01
@@ -38,7 +41,7 @@ class ComputedValueError(RecordError):
 
 @dataclass(frozen=True)
 class Execution:
-    """One run. device: the null GPU, None for this machine's GPU. limit: number of steps.
+    """One run. device: the null GPU, None for this machine's GPU.
 
     unknown: the note on reads of computed values, "" if none can be why it failed. shared: whether
     PyTorch waited for another stream before it reused a block. shapes: the lines where a shape
@@ -48,7 +51,6 @@ class Execution:
 
     recorded: Recorded
     device: str | None
-    limit: int | None
     notes: Sequence[str]
     unknown: str = ""
     shared: bool = False
@@ -71,12 +73,12 @@ class Execution:
 
     @property
     def complete(self) -> bool:
-        """Whether each process made all of its steps, so that allocbench ended it there.
+        """Whether allocbench ended each process that made steps, after some of these or a time.
 
         A shell script that expects what the program would have done later may then fail.
         """
-        made = [trace.steps for trace in self.recorded.traces.values() if trace.steps]
-        return bool(made) and self.limit is not None and min(made) >= self.limit
+        ends = [trace.coverage.ends for trace in self.recorded.traces.values() if trace.steps]
+        return bool(ends) and all(end == "stopped" for end in ends)
 
     @property
     def recovered(self) -> bool:
@@ -125,14 +127,19 @@ def run(
     ran = Execution(
         _named(recorded, name, session),
         device,
-        limit,
         tuple(session.notes),
         session.reads,
         session.shared,
         session.shapes,
     )
-    _check(ran, command, (printed or ["it printed nothing"])[-1] if quiet else _ABOVE)
+    _check(ran, command, _reason(printed) if quiet else _ABOVE)
     return ran
+
+
+def _reason(printed: Sequence[str]) -> str:
+    """The last line that names an exception, else the last: launchers and PyTorch print more."""
+    named = [line for line in printed if _EXCEPTION.match(line)]
+    return (named or printed or ["it printed nothing"])[-1]
 
 
 def _went_on(trace: Trace) -> bool:

@@ -342,7 +342,7 @@ def _told(ran: Execution) -> list[str]:
     lines = []
     for process, trace in ran.recorded.traces.items():
         where = f"{process} on " if process else "on "
-        first, *more = sentences(steps(trace), ran.limit)
+        first, *more = sentences(steps(trace), trace.coverage.ends == "stopped")
         lines += [f"{where}{trace.provenance.device}: {first}", *more]
     return [*lines, *ran.notes]
 
@@ -387,16 +387,16 @@ def steps(trace: Trace) -> Steps:
     )
 
 
-def sentences(steps: Steps, limit: int | None) -> list[str]:
+def sentences(steps: Steps, stopped: bool) -> list[str]:
     """Notes on the recorded steps for the user, one per line.
 
-    limit: the number of steps after which the program was stopped, or None.
+    stopped: whether allocbench ended the program, after some of its steps or a time.
     """
     seen = len(steps.peaks)
     if not seen:
-        return ["it ran to the end without an optimizer step"]
+        how = "was stopped before its first" if stopped else "ran to the end without an"
+        return [f"it {how} optimizer step"]
     count = f"{seen} optimizer step{'s' * (seen > 1)}"
-    ended = limit is not None and seen >= limit
     top = max(steps.peaks)
     where = steps.peaks.index(top) + 1
     warm_up = "the first a warm-up" if seen > 1 else "which is a warm-up"
@@ -412,14 +412,14 @@ def sentences(steps: Steps, limit: int | None) -> list[str]:
         lines.append(
             f"every step leaves {units.size(steps.kept)} or more behind: a leak, or a cache"
         )
-    if ended:
-        lines.append(
-            "it was stopped there: evaluation, checkpoints and longer sequences that come later"
-            " were not seen"
-        )
-    elif steps.after > top:
+    if steps.after > top:
         lines.append(
             f"the highest load, {units.size(steps.after)}, came after the last step: evaluation, "
             "or a checkpoint"
+        )
+    if stopped:
+        lines.append(
+            "it was stopped there: evaluation, checkpoints and longer sequences that come later"
+            " were not seen"
         )
     return lines

@@ -154,15 +154,26 @@ class Process:
                 return  # called from outside of Python, where an exception is lost
             frame = frame.f_back
         signal.setitimer(signal.ITIMER_REAL, 0)
+        _tell_recording()
         raise SystemExit(0)
 
     def _end(self) -> None:
         """End the process: its main thread waits outside of Python, or has caught the exception."""
-        if recording := sys.modules.get("allocbench_recording_hook"):
+        if recording := _tell_recording():
             for write in recording.write_at_end:
                 write()
         self._leave()
         os._exit(0)
+
+    def _without_kernels(self) -> str:
+        """The version of PyTorch if it was built without kernels for the card, else ""."""
+        capability = int(self._told["settings"]["compute_capability"])
+        found = re.findall(r"(sm|compute)_(\d+)", self._torch._C._cuda_getArchFlags() or "")
+        for kind, built in ((kind, int(number)) for kind, number in found):
+            same_major = built // 10 == capability // 10
+            if built <= capability and (same_major or kind == "compute"):
+                return ""
+        return str(self._torch.__version__) if found else ""
 
     def _leave(self) -> None:
         """Write the counts for `allocbench.null_gpu.launch.summary`."""
@@ -177,7 +188,7 @@ class Process:
         self._core.null_counters(counters)
         reads = self._reads
         report = {"reads": reads.sites, "shapes": reads.shapes, "chosen": reads.chosen}
-        report |= {"unused": reads.unused}
+        report |= {"unused": reads.unused, "without_kernels": self._without_kernels()}
         report |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
         report |= {"workspace": self._workspaces.bound()}
         self._core.null_outside.restype = ctypes.c_char_p
@@ -207,6 +218,14 @@ def before_torch(package: Path) -> None:
 def after_torch(torch: ModuleType) -> None:
     """Start counting, and set the limits."""
     _process.watch(torch)
+
+
+def _tell_recording() -> ModuleType | None:
+    """Tell the recording of this process, if there is one, that the process is stopped."""
+    recording = sys.modules.get("allocbench_recording_hook")
+    if recording is not None:
+        vars(recording)["stopped"] = True
+    return recording
 
 
 def _is_unrelated(error: BaseException | None) -> bool:

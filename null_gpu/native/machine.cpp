@@ -143,7 +143,8 @@ Handle Machine::new_handle() {
 }
 
 int Machine::kernel_version() const {
-  int const capability = settings_.compute_capability;
+  int const lowest = settings_.cuda_version >= 13000 ? 75 : 50;  // of builds for this CUDA
+  int const capability = std::max(settings_.compute_capability, lowest);
   int best = capability;
   for (int built : {70, 75, 80, 86, 90, 100, 120}) {
     if (built / 10 == capability / 10 && built <= capability) best = built;

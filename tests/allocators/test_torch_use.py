@@ -290,7 +290,7 @@ def test_a_program_that_uses_no_gpu_is_reported(script: Path) -> None:
     done = allocbench("--allocator", "bfc", "--", sys.executable, "-c", "print(1)")
     assert (done.returncode, done.stdout) == (0, "1\n")
     assert done.stderr == (
-        "allocbench: no process of the program used the GPU; it ended with exit code 0\n"
+        "allocbench: no process reported that it used the GPU; the program ended with exit code 0\n"
     )
 
 

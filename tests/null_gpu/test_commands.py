@@ -157,6 +157,7 @@ def test_a_loop_that_waits_for_a_value_ends_at_the_time_limit(how: str, tmp_path
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "while torch.empty(1, " in done.stderr
+    assert read(tmp_path / "a.parquet").coverage.ends == "stopped"
 
 
 def test_a_cpu_build_is_an_error_of_one_line(tmp_path: Path) -> None:

@@ -112,12 +112,14 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
         told = {"reads": {site: 12, other: 1}, "shapes": {other: 1}, "kernels": 5, "chosen": number}
         told |= {"unknown": {"solver_workspace": number}, "unrelated": False}
         told |= {"shared": number == 1, "outside": {"a.so": number << 20, "b.so": number << 30}}
-        told |= {"unused": ["lss", f"rank{number}"]}
+        told |= {"unused": ["lss", f"rank{number}"], "without_kernels": "2.13.0" * (1 - number)}
         (tmp_path / f"{number}.null.json").write_text(json.dumps(told))
     found = summary(tmp_path)
     assert (found.kernels, found.unknown) == (10, {"solver_workspace": 1})
     assert found.shared
     assert notes(found) == [
+        "PyTorch 2.13.0 was built without kernels for this card, on which the program will fail;"
+        " the bytes are those of a build that has them",
         "24 reads of computed values, 1 of them set by --value, the others 0; "
         "24 at train.py:88 loss.item()",
         "2 shapes depend on masks of computed values, of which 50% of the elements count as"

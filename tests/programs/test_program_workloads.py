@@ -355,6 +355,18 @@ def test_a_program_that_fails_keeps_nothing() -> None:
     assert "exit code 139 (SIGSEGV); what" in told
 
 
+def test_the_error_of_a_program_is_its_exception_though_a_launcher_prints_more() -> None:
+    lines = ["ValueError: an earlier one", "[rank0]: torch.AcceleratorError: the last one"]
+    lines += ["torch.distributed.elastic.multiprocessing.errors.ChildFailedError:", "=====", ""]
+    printed = r"\n".join(lines)
+    Path("train.py").write_text(f"import sys\nprint('{printed}', file=sys.stderr)\nsys.exit(1)\n")
+    told = last_line(f"check --device l4 -- {sys.executable} train.py")
+    assert told.endswith("exit code 1; [rank0]: torch.AcceleratorError: the last one")
+    Path("train.py").write_text("raise SystemExit('give a file')\n")
+    told = last_line(f"check --device l4 -- {sys.executable} train.py")
+    assert told.endswith("exit code 1; give a file")
+
+
 def test_a_script_may_fail_after_a_program_was_ended_at_its_steps() -> None:
     Path("train.py").write_text("import torch\n" + "torch.alloc(9)\ntorch.optimizer_step()\n" * 3)
     Path("run.sh").write_text(f"{sys.executable} train.py; exit 1\n")
@@ -461,15 +473,16 @@ def test_the_peaks_and_ends_of_steps() -> None:
     grows = [(ALLOC, 0, 9), (MARK, 0, 0), (ALLOC, 1, 5), (MARK, 0, 0), (ALLOC, 2, 5), (MARK, 0, 0)]
     found = program.steps(make(grows, labels=("step",)))
     assert (found.peaks, found.ends, found.grew, found.kept) == ((9, 14, 19), (9, 14, 19), 5, 5)
-    told = program.sentences(found, 3)
+    told = program.sentences(found, False)
     assert "memory still grew in the last one, by 5 B" in told[0]
     assert told[1].startswith("every step leaves 5 B or more behind")
     settled = [(ALLOC, 0, 9), (MARK, 0, 0), (FREE, 0, 0), (ALLOC, 0, 8), (MARK, 0, 0)]
     found = program.steps(make([*settled, (ALLOC, 1, 50)], labels=("step",)))
     assert (found.peaks, found.after, found.grew, found.kept) == ((9, 9), 58, 0, 0)
-    assert "came after the last step" in program.sentences(found, None)[-1]
+    assert "came after the last step" in program.sentences(found, False)[-1]
     none = program.steps(make([(ALLOC, 0, 9)]))
-    assert program.sentences(none, 6) == ["it ran to the end without an optimizer step"]
+    assert program.sentences(none, False) == ["it ran to the end without an optimizer step"]
+    assert program.sentences(none, True) == ["it was stopped before its first optimizer step"]
 
 
 def test_how_a_program_is_named() -> None:
@@ -482,9 +495,9 @@ def test_how_a_program_is_named() -> None:
 
 
 def test_what_is_said_of_the_steps() -> None:
-    def said(*peaks: int, after: int = 0, limit: int | None = None) -> list[str]:
+    def said(*peaks: int, after: int = 0, stopped: bool = False) -> list[str]:
         found = program.Steps(peaks, (0,) * len(peaks), after)
-        return program.sentences(found, limit)
+        return program.sentences(found, stopped)
 
     assert said(5) == ["1 optimizer step, which is a warm-up; the highest load is 5 B"]
     assert said(5, 5)[0] == (
@@ -493,4 +506,5 @@ def test_what_is_said_of_the_steps() -> None:
     )
     assert said(5, 8)[0].endswith("; memory still grew in the last one, by 3 B: try more --steps")
     assert "the highest load, 9 B, came after the last step" in said(5, 5, after=9)[1]
-    assert "evaluation, checkpoints and longer sequences" in said(5, 5, limit=2)[1]
+    assert "evaluation, checkpoints and longer sequences" in said(5, 5, stopped=True)[1]
+    assert len(said(5, 5, after=9, stopped=True)) == 3
