@@ -167,9 +167,7 @@ def program_name(command: Sequence[str]) -> str:
     return Path(script).stem if script else modules[0] if modules else Path(command[0]).stem
 
 
-def _traces(
-    folder: Path, command: Sequence[str], machine: str | None
-) -> dict[str, Trace]:
+def _traces(folder: Path, command: Sequence[str], machine: str | None) -> dict[str, Trace]:
     """The traces of all snapshots in a folder by name.
 
     machine: the name of the devices in the provenance; None: the names that they report.

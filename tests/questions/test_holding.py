@@ -20,9 +20,7 @@ LABELS = ("", "step", "Optimizer.step#SGD.step", "model.py:1:f", "train.py:2:f",
 BACKWARD, STEP, UPDATE, MODEL, INPUT, LOSS = range(6)
 
 
-def training(
-    steps: int = 3, keeps_gradients: bool = False, evaluates_first: bool = False
-) -> Trace:
+def training(steps: int = 3, keeps_gradients: bool = False, evaluates_first: bool = False) -> Trace:
     """A model of one weight: 1000 B parameter, 8 B buffer, activations, workspaces, SGD's state.
 
     evaluates_first: whether a forward pass without gradients comes before the first step.
