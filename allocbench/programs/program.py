@@ -33,6 +33,8 @@ from allocbench.workloads import MARK, Trace, recording
 from allocbench.workloads.importers.pytorch_snapshot import DEFERRED
 from allocbench.workloads.recording import RecordError, program_name
 
+LEAST_GROWTH = 512
+"""Bytes by which memory must grow in a step: a million steps with less do not fill 512 MB."""
 DEFAULT_DEVICE = "null:h200"
 """The default null GPU: the largest of the most common compute capability, 9.0."""
 STEPS = 5
@@ -400,7 +402,7 @@ def sentences(steps: Steps, stopped: bool) -> list[str]:
     top = max(steps.peaks)
     where = steps.peaks.index(top) + 1
     warm_up = "the first a warm-up" if seen > 1 else "which is a warm-up"
-    if steps.grew:
+    if steps.grew >= LEAST_GROWTH:
         peak = f"memory still grew in the last one, by {units.size(steps.grew)}: try more --steps"
     elif where < seen:
         peak = f"the highest load, {units.size(top)}, came in step {where}, and no later step"
@@ -408,11 +410,11 @@ def sentences(steps: Steps, stopped: bool) -> list[str]:
     else:
         peak = f"the highest load is {units.size(top)}"
     lines = [f"{count}, {warm_up}; {peak}"]
-    if steps.kept:
+    if steps.kept >= LEAST_GROWTH:
         lines.append(
             f"every step leaves {units.size(steps.kept)} or more behind: a leak, or a cache"
         )
-    if steps.after > top:
+    if steps.after >= top + LEAST_GROWTH:
         lines.append(
             f"the highest load, {units.size(steps.after)}, came after the last step: evaluation, "
             "or a checkpoint"

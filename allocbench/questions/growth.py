@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.base import units
 from allocbench.base.text import one_line
+from allocbench.programs.program import LEAST_GROWTH
 from allocbench.questions.failure import operators
 from allocbench.replays.capacity import STEP, roomy
 from allocbench.replays.runner import fresh
@@ -27,8 +28,6 @@ from allocbench.workloads.trace import spans
 
 _STEPS = 3
 """A group grows if it left blocks in each of this many steps before the last."""
-_LEAST = 512
-"""Bytes that a step must leave at least: a million steps with less do not fill 512 MB."""
 _LEVELS = ("reserved", "requested")
 _LONG_RUN = 100_000  # steps; slower growth is not called a leak
 _LATEST = 100_000  # events in which a repetition is looked for
@@ -188,7 +187,7 @@ def _growths(
     rate = min(
         sum(key[1] * count[step] for key, count in groups.items() if key in kept) for step in wanted
     )
-    return (found, rate) if rate >= _LEAST else None
+    return (found, rate) if rate >= LEAST_GROWTH else None
 
 
 def _repetitions(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Ints:

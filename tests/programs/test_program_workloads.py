@@ -470,15 +470,16 @@ def test_the_device_of_a_program() -> None:
 
 
 def test_the_peaks_and_ends_of_steps() -> None:
-    grows = [(ALLOC, 0, 9), (MARK, 0, 0), (ALLOC, 1, 5), (MARK, 0, 0), (ALLOC, 2, 5), (MARK, 0, 0)]
+    grows = [(ALLOC, 0, 9), (MARK, 0, 0), (ALLOC, 1, 512), (MARK, 0, 0)]
+    grows += [(ALLOC, 2, 512), (MARK, 0, 0)]
     found = program.steps(make(grows, labels=("step",)))
-    assert (found.peaks, found.ends, found.grew, found.kept) == ((9, 14, 19), (9, 14, 19), 5, 5)
+    assert (found.peaks, found.ends, found.grew, found.kept) == ((9, 521, 1033), (9, 521, 1033), 512, 512)
     told = program.sentences(found, False)
-    assert "memory still grew in the last one, by 5 B" in told[0]
-    assert told[1].startswith("every step leaves 5 B or more behind")
+    assert "memory still grew in the last one, by 512 B" in told[0]
+    assert told[1].startswith("every step leaves 512 B or more behind")
     settled = [(ALLOC, 0, 9), (MARK, 0, 0), (FREE, 0, 0), (ALLOC, 0, 8), (MARK, 0, 0)]
-    found = program.steps(make([*settled, (ALLOC, 1, 50)], labels=("step",)))
-    assert (found.peaks, found.after, found.grew, found.kept) == ((9, 9), 58, 0, 0)
+    found = program.steps(make([*settled, (ALLOC, 1, 550)], labels=("step",)))
+    assert (found.peaks, found.after, found.grew, found.kept) == ((9, 9), 558, 0, 0)
     assert "came after the last step" in program.sentences(found, False)[-1]
     none = program.steps(make([(ALLOC, 0, 9)]))
     assert program.sentences(none, False) == ["it ran to the end without an optimizer step"]
@@ -504,7 +505,9 @@ def test_what_is_said_of_the_steps() -> None:
         "2 optimizer steps, the first a warm-up; the highest load, 5 B, came in step 1, and no"
         " later step needed more"
     )
-    assert said(5, 8)[0].endswith("; memory still grew in the last one, by 3 B: try more --steps")
-    assert "the highest load, 9 B, came after the last step" in said(5, 5, after=9)[1]
+    assert said(5, 517)[0].endswith("; memory still grew in the last one, by 512 B: try more --steps")
+    assert said(5, 516)[0].endswith("; the highest load is 516 B")
+    assert "the highest load, 517 B, came after the last step" in said(5, 5, after=517)[1]
+    assert len(said(5, 5, after=516)) == 1
     assert "evaluation, checkpoints and longer sequences" in said(5, 5, stopped=True)[1]
-    assert len(said(5, 5, after=9, stopped=True)) == 3
+    assert len(said(5, 5, after=517, stopped=True)) == 3
