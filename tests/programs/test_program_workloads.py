@@ -505,7 +505,8 @@ def test_what_is_said_of_the_steps() -> None:
         "2 optimizer steps, the first a warm-up; the highest load, 5 B, came in step 1, and no"
         " later step needed more"
     )
-    assert said(5, 517)[0].endswith("; memory still grew in the last one, by 512 B: try more --steps")
+    grown = "; memory still grew in the last one, by 512 B: try more --steps"
+    assert said(5, 517)[0].endswith(grown)
     assert said(5, 516)[0].endswith("; the highest load is 516 B")
     assert "the highest load, 517 B, came after the last step" in said(5, 5, after=517)[1]
     assert len(said(5, 5, after=516)) == 1
