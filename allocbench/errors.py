@@ -22,4 +22,5 @@ def errors_naming(option: str) -> Iterator[None]:
     try:
         yield
     except SpecError as error:
-        raise UsageError(f"{option}: {error}") from error
+        told = str(error)
+        raise UsageError(told if told.startswith(option) else f"{option}: {told}") from error

@@ -256,7 +256,8 @@ class PythonAllocator final : public ExternalAllocator {
     try {
       return made();
     } catch (nb::python_error& error) {
-      if (error.matches(PyExc_KeyboardInterrupt)) throw;
+      bool const exits = error.matches(PyExc_SystemExit) && error.type().ptr() != PyExc_SystemExit;
+      if (exits || error.matches(PyExc_KeyboardInterrupt)) throw;  // a signal
       std::string const what = nb::cast<std::string>(nb::str(error.value()));
       throw SpecError(name_ + method + " raised " +
                       nb::cast<std::string>(error.type().attr("__name__")) + ": " + what);

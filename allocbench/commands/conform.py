@@ -42,11 +42,14 @@ def run(
             sink.write(json_text.dumps(as_json(allocator, promises), indent=2).encode() + b"\n")
     if json != STDOUT:
         table = plain_table(f"promises of {one_line(allocator)}", "", "", "")
+        before = ""
         for promise in promises:
             verdict = (
                 "holds" if promise.holds else "BROKEN" if promise.required else "does not hold"
             )
-            table.add_row(promise.name, verdict, one_line(promise.seen))
+            again = promise.seen and promise.seen == before
+            table.add_row(promise.name, verdict, "the same" if again else one_line(promise.seen))
+            before = promise.seen
         console().print(table)
     if any(promise.required and not promise.holds for promise in promises):
         raise typer.Exit(1)

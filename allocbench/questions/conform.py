@@ -3,9 +3,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
+import signal
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import partial
+from multiprocessing.connection import Connection
 
 from allocbench import allocators
 from allocbench.allocators import Allocator, OutOfMemory, SpecError
@@ -15,6 +20,9 @@ CAPACITY = 8 << 30  # bytes of the simulated device
 ALIGNMENT = 256  # bytes, as cudaMalloc promises
 CALLS = 4000  # requests of a walk, most of them small, of up to 64 MiB
 ROUNDS = 12
+SECONDS = 120
+"""After that, a promise that is still being tried is broken."""
+_FORK = multiprocessing.get_context("fork")
 
 
 @dataclass
@@ -62,10 +70,18 @@ class _Walk:
 def conform(spec: str) -> list[Promise]:
     """Try each promise on a new allocator of `spec` on a simulated device of 8 GiB.
 
-    Raises SpecError if the allocator cannot be made.
+    Each is tried in a process of its own, which may crash; if one does not end, the others are not
+    tried. Raises SpecError if the allocator cannot be made.
     """
-    _make(spec)
-    return [_tried(spec, *one) for one in _PROMISES]
+    if made := _seen_apart(partial(_made, spec)):
+        raise SpecError(made)
+    _make(spec)  # so that no later process imports its module
+    promises: list[Promise] = []
+    for name, required, try_it in _PROMISES:
+        ends = not any(promise.seen.startswith(_NO_ANSWER) for promise in promises)
+        seen = _seen_apart(partial(_broken, spec, try_it)) if ends else "not tried"
+        promises.append(Promise(name, required, not seen, seen))
+    return promises
 
 
 def as_json(spec: str, promises: list[Promise]) -> dict[str, object]:
@@ -79,14 +95,49 @@ def _make(spec: str) -> Allocator:
     return allocators.make(f"check:of={spec}", allocators.make_device(f"sim:{CAPACITY}"))
 
 
-def _tried(
-    spec: str, name: str, required: bool, try_it: Callable[[Callable[[], Allocator]], str | None]
-) -> Promise:
+_NO_ANSWER = "no answer within"
+
+
+def _seen_apart(seen: Callable[[], str]) -> str:
+    """What a function returns in another process, or how that ended."""
+    receiver, sender = _FORK.Pipe(duplex=False)
+    process = _FORK.Process(target=_send, args=(sender, seen))
+    process.start()
+    sender.close()
     try:
-        broken = try_it(lambda: _make(spec))
+        if not receiver.poll(SECONDS):
+            return f"{_NO_ANSWER} {SECONDS} seconds"
+        told: str = receiver.recv()
+        return told
+    except EOFError:
+        process.join()
+        code = process.exitcode or 0
+        ended = signal.strsignal(-code) if code < 0 else f"with exit code {code}"
+        return f"it ended the process: {ended}"
+    finally:
+        process.kill()
+        process.join()
+
+
+def _send(sender: Connection, seen: Callable[[], str]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other process ends this one
+    os.dup2(2, 1)  # what an allocator prints is no part of the answer
+    sender.send(seen())
+
+
+def _made(spec: str) -> str:
+    try:
+        _make(spec)
+    except SpecError as error:
+        return str(error)
+    return ""
+
+
+def _broken(spec: str, try_it: Callable[[Callable[[], Allocator]], str | None]) -> str:
+    try:
+        return try_it(lambda: _make(spec)) or ""
     except (OutOfMemory, SpecError, allocators.InvariantViolation) as error:
-        broken = str(error).partition(";")[0].partition("\n")[0]
-    return Promise(name, required, broken is None, broken or "")
+        return str(error).partition(";")[0].partition("\n")[0]
 
 
 def _walk(make: Callable[[], Allocator]) -> str | None:

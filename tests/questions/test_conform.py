@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from allocbench import allocators
+from allocbench.questions import conform as conformance
 from allocbench.questions.conform import as_json, conform
+from tests.commands import run
 
 # A free list that breaks what its options say.
 POOL = """
@@ -94,6 +96,65 @@ def test_the_example_of_the_documentation_keeps_every_promise(tmp_path: Path) ->
     assert code
     (tmp_path / "exact.py").write_text(code[1])
     assert [one.name for one in conform(f"{tmp_path / 'exact.py'}:Exact") if not one.holds] == []
+
+
+ENDS = """
+import os, signal
+
+class Crashes:
+    def __init__(self, device):
+        self.device = device
+
+    def allocate(self, size, stream):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def free(self, address):
+        pass
+
+class Leaves(Crashes):
+    def allocate(self, size, stream):
+        print("leaving")
+        os._exit(0)
+
+class Hangs(Crashes):
+    def allocate(self, size, stream):
+        while True:
+            pass
+
+class HangsAtOnce(Hangs):
+    def __init__(self, device):
+        self.allocate(0, 0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("Crashes", ["it ended the process: Killed"] * 8),
+        ("Leaves", ["it ended the process: with exit code 0"] * 8),
+        ("Hangs", ["no answer within 1 seconds", *["not tried"] * 7]),
+    ],
+)
+def test_an_allocator_may_end_the_process_or_never_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, seen: list[str]
+) -> None:
+    monkeypatch.setattr(conformance, "SECONDS", 1 if name == "Hangs" else 60)
+    (tmp_path / "ends.py").write_text(ENDS)
+    promises = conform(f"{tmp_path / 'ends.py'}:{name}")
+    assert [promise.seen for promise in promises] == seen
+    assert not any(promise.holds for promise in promises)
+
+
+def test_an_allocator_that_cannot_be_made_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conformance, "SECONDS", 1)
+    (tmp_path / "ends.py").write_text(ENDS)
+    result = run(f"conform {tmp_path / 'ends.py'}:HangsAtOnce")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert (
+        result.stderr == f"error: {tmp_path / 'ends.py'}:HangsAtOnce: no answer within 1 seconds\n"
+    )
 
 
 @pytest.mark.parametrize("name", ["arena", "caching", "expandable", "naive", "tlsf"])
