@@ -294,6 +294,48 @@ def published_estimators() -> str:
     return "\n".join(report.table("estimator", published()["estimators"]))
 
 
+_COMMANDS = {
+    "xmem": "published with the runs",
+    "dnnmem": "published with the runs",
+    "schedtune": "published with the runs",
+    "llmem": "published with the runs",
+    "fakegpu": "`fakegpu.memory_estimator.estimate_module_memory`, commit 7d5cf83",
+    "mem_tracker": "`torch.distributed._tools.MemTracker` on fake tensors, as in torchtitan",
+    "accelerate": "`accelerate estimate-memory` 1.15.0: training with Adam, float32",
+    "deepspeed": "`estimate_zero2_model_states_mem_needs` 0.19.8: one GPU, no offloading",
+}
+
+
+def published_peers() -> str:
+    """Other estimators on the published runs, beside allocbench on the same ones."""
+    rows = {str(row["line"]): row for row in published()["rows"] if row["error"] is not None}
+    said: dict[str, dict[str, float]] = {name: {} for name in _COMMANDS}
+    for line, row in rows.items():
+        for name, error in row["others"].items():
+            said[name][line] = error
+        for name, bytes_said in result("published/peers.json")["rows"].get(line, {}).items():
+            if name in said and isinstance(bytes_said, int):
+                peak = bytes_said - row["first_sample"]
+                said[name][line] = peak / row["truth_bytes"] - 1
+    headings = ("estimator", "how it was asked", "runs", "median error", "p90", "too low")
+    return table(
+        (*headings, "allocbench on the same runs", "runs in which it is closer than allocbench"),
+        (
+            (
+                *(name, _COMMANDS[name], str(len(found))),
+                _percent(median(map(abs, found.values()))),
+                _percent(report.percentile([*map(abs, found.values())], 0.9)),
+                _percent(sum(error < 0 for error in found.values()) / len(found)),
+                _percent(median(abs(rows[line]["error"]) for line in found)),
+                str(sum(abs(error) < abs(rows[line]["error"]) for line, error in found.items())),
+            )
+            for name, found in said.items()
+            if found
+        ),
+        right=2,
+    )
+
+
 def published_rows() -> str:
     """Every published run."""
     headings = (
@@ -415,6 +457,7 @@ PARTS = (
     published_formulas,
     published_errors,
     published_estimators,
+    published_peers,
     published_rows,
     published_ranges,
     public_repositories,

@@ -64,6 +64,19 @@ def test_tasks_run_on_a_null_gpu_and_measure_nothing(tmp_path: Path) -> None:
     assert bfc[6:8] == ["", ""]
 
 
+def test_a_published_network_is_recorded_beside_the_bytes_of_the_driver(tmp_path: Path) -> None:
+    done = walk(tmp_path, "--only", "published", "--match", "RegNetX400MF-265")
+    assert done.returncode == 0, done.stdout + done.stderr
+    folder = tmp_path / "null-h100" / "published"
+    found = json.loads((folder / "RegNetX400MF-265.json").read_text())["null"]
+    assert found["code"] == 0
+    # The driver's bytes at the end are those of the context, which come first, and PyTorch's.
+    assert found["used"][0][1] == found["first_sample"]
+    assert found["most"] == found["first_sample"] + found["printed"]["reserved"]
+    trace = read(folder / "RegNetX400MF-265.pickle.gz")
+    assert trace.max_load <= found["printed"]["allocated"] <= found["printed"]["reserved"]
+
+
 def test_cupy_is_refused_on_a_null_gpu(tmp_path: Path) -> None:
     done = walk(tmp_path, "--only", "cupy")
     assert done.returncode == 2

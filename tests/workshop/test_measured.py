@@ -54,7 +54,8 @@ def said(peak: int, capacity: int = 0, *, oom: bool = False) -> dict[str, Any]:
 def test_the_runs_have_names_of_their_own_and_programs_that_exist() -> None:
     found = plan.runs()
     assert len({one.name for one in found}) == len(found) > 60
-    assert {one.kind for one in found} == set(plan.KINDS)
+    assert {one.kind for one in found} == set(plan.KINDS) - {"diffusion"}
+    found += plan.runs(plan.SECOND)
     for one in found:
         assert Path(one.command("python")[1]).exists(), one.name
         assert not {"alone", "limited"} & set(one.options)
@@ -73,6 +74,28 @@ def test_jobs_are_ordered_and_limits_follow_the_predicted_capacity() -> None:
     found = measure.jobs([card, limited, compiled, first], predicted)
     assert [job.name for job in found] == ["first", "c", "l", "l@970", "l@1004", "x-card"]
     assert found[2].need == int(2000 * 1.15) + GIB
+
+
+def test_a_run_of_the_second_round_has_limits_of_its_own_and_one_formula() -> None:
+    found = next(run for run in plan.runs(plan.SECOND) if run.name == "resnet34-b128")
+    assert (found.limited, found.limits) == (True, (0.97, 0.99, 1.005, 1.02))
+    assert found.formulas == (plan.USUAL,)
+    jobs = measure.jobs([found], {found.name: {plan.USUAL: said(2000, 1000)}})
+    assert [job.limit for job in jobs] == [None, 970, 990, 1004, 1020]
+    assert not {option for option in found.options if option.startswith("limits=")}
+
+
+def test_a_job_that_has_a_result_is_not_repeated(programs: Path, tmp_path: Path) -> None:
+    jobs = [measure.Job(run(name), None, 1) for name in ("a", "b")]
+    assert measured(tmp_path, jobs[:1]) == 0
+    assert measured(tmp_path, jobs) == 0
+    _, rows = report.read(tmp_path / measure.RESULTS)
+    assert [row["name"] for row in rows] == ["a", "b"]
+    lines = (tmp_path / measure.RESULTS).read_text().splitlines()
+    other = json.loads(lines[0]) | {"fingerprint": "other"}
+    (tmp_path / measure.RESULTS).write_text("\n".join([json.dumps(other), *lines[1:]]))
+    with pytest.raises(ValueError, match="measurements of other programs: name another folder"):
+        measured(tmp_path, jobs)
 
 
 def test_a_job_waits_for_memory_and_for_jobs_that_run_alone(tmp_path: Path) -> None:

@@ -27,6 +27,12 @@ NOT_ON_NULL = {
 """The stages that --null refuses, and why."""
 
 
+def seconds(text: str) -> float:
+    """The seconds of "1500", "1500s", "25m" or "0.5h"; raises ValueError."""
+    unit = {"s": 1, "m": 60, "h": 3600}.get(text[-1:])
+    return float(text[:-1]) * unit if unit else float(text)
+
+
 def main() -> int:
     """The command line; returns the exit code.
 
@@ -37,7 +43,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help=f"stages to run, from {','.join(STAGES)}")
     parser.add_argument("--match", default="", help="run only tasks whose name contains this")
     parser.add_argument("--into", type=Path, default=RESULTS, help="folder for the results")
-    parser.add_argument("--budget", type=float, default=1500, help="time budget in seconds")
+    parser.add_argument(
+        "--budget", type=seconds, default=1500, help="time for all tasks: 25m, or seconds"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="tasks that may run at the same time")
     parser.add_argument("--fresh", action="store_true", help="repeat tasks that have a result")
     parser.add_argument("--plan", action="store_true", help="only print the commands")

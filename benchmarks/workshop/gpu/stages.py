@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from benchmarks.workshop.gpu import contestants
 from benchmarks.workshop.gpu.programs import captured
 from benchmarks.workshop.gpu.sharing import MEMORY
-from benchmarks.workshop.gpu.tasks import observations, same_results
+from benchmarks.workshop.gpu.tasks import observations, same_results, sampled
 
 HUNT_LIMIT = "24GiB"
 
@@ -38,6 +38,28 @@ class Task:
         module = f"benchmarks.workshop.gpu.{self.module}"
         more = ["--dry"] if dry else []
         return [sys.executable, "-m", module, *self.arguments, "--output", output, *more]
+
+
+def blind() -> Iterator[Task]:
+    """The second round of runs that were predicted before they are measured."""
+    yield Task("blind", "second", "tasks.blind", seconds=480)
+
+
+def published() -> Iterator[Task]:
+    """Networks of a published comparison, over batches, with events and the driver's bytes."""
+    for name in sampled.RUNS:
+        yield Task("published", name, "tasks.sampled", ("--name", name), seconds=60)
+
+
+def workspaces() -> Iterator[Task]:
+    """The workspaces of convolutions by shape, type and layout."""
+    arguments = ("--name", "program--workspace_sizes--grid")
+    yield Task("workspaces", "grid", "tasks.observations", arguments, seconds=180, gib=16)
+
+
+def context() -> Iterator[Task]:
+    """What each library takes of the card when it is loaded."""
+    yield Task("context", "device", "tasks.device_facts", seconds=100)
 
 
 def calibration() -> Iterator[Task]:
@@ -94,7 +116,7 @@ def simulation() -> Iterator[Task]:
 
 
 def driver() -> Iterator[Task]:
-    """What the driver answers to sequences of calls."""
+    """What the driver answers to sequences of calls, also on pointers to mapped pages."""
     yield Task("driver", "calls", "driver.calls", seconds=240)
 
 
@@ -129,8 +151,9 @@ def agreement() -> Iterator[Task]:
 STAGES = {
     stage.__name__: stage
     for stage in (
+        *(blind, published, workspaces, context, driver),
         *(programs, calibration, simulation, hunt, drift, cupy),
-        *(driver, costs, replays, integrity, others, agreement),
+        *(costs, replays, integrity, others, agreement),
     )
 }
 ALWAYS = tuple(name for name in STAGES if name not in ("others", "agreement"))

@@ -7,6 +7,7 @@
         [--null null:h100]
     python -m benchmarks.workshop.measured compare --into FOLDER
 
+`--second` is about the runs of `second.txt`; their results are in benchmarks/results/second.
 `predict` needs no GPU. `run` needs one, and the Python that runs it must have what the programs
 import; with `--null` it rehearses on a null GPU. Predictions are in the folder of `--results`.
 """
@@ -27,9 +28,9 @@ from allocbench.null_gpu import device, launch
 from allocbench.null_gpu.torch_build import NullGpuError
 from benchmarks.workshop.gpu.provenance import NULL, ROOT
 from benchmarks.workshop.measured import measure, predict, report
-from benchmarks.workshop.measured.plan import CONVOLUTIONS, EARLIER, runs
+from benchmarks.workshop.measured.plan import CONVOLUTIONS, EARLIER, FIRST, SECOND, runs
 
-RESULTS = ROOT / "benchmarks" / "results" / "h100"
+RESULTS, RESULTS_OF_SECOND = (ROOT / "benchmarks" / "results" / name for name in ("h100", "second"))
 PREDICTIONS = "predictions.json"
 AFTER = "predictions-after.json"
 """Predictions that were made when the measurements were known."""
@@ -44,8 +45,9 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", choices=("predict", "run", "compare"))
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of the predictions")
-    parser.add_argument("--into", type=Path, default=RESULTS, help="folder of the measurements")
+    parser.add_argument("--second", action="store_true", help="the runs of the second round")
+    parser.add_argument("--results", type=Path, help="folder of the predictions")
+    parser.add_argument("--into", type=Path, help="folder of the measurements")
     parser.add_argument("--only", default="", help="runs whose name contains this")
     parser.add_argument("--python", default=sys.executable, help="the Python of the programs")
     parser.add_argument("--card", default="null:h100", help="predict: the null GPU")
@@ -67,17 +69,21 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> int:
     """The exit code: 2 for a wrong command line, 3 if the time was too short for all runs."""
     told = arguments(given)
-    chosen = [run for run in runs() if told.only in run.name]
+    table = SECOND if told.second else FIRST
+    told.results = told.results or (RESULTS_OF_SECOND if told.second else RESULTS)
+    told.into = told.into or told.results
+    chosen = [run for run in runs(table) if told.only in run.name]
     try:
         if told.what == "predict":
             formulas = told.formulas.split(",")
             todo = [(run, name) for name in formulas for run in chosen if name in run.formulas]
+            todo += [(run, run.formula) for run in chosen if run.formula not in ("", *formulas)]
             into = told.results / (AFTER if told.after else PREDICTIONS)
-            predict.predict_all(todo, into, told.card, told.python, after=told.after)
+            predict.predict_all(todo, into, told.card, told.python, after=told.after, table=table)
             return 0
         predictions = _read(told.results / PREDICTIONS)
         if told.what == "run":
-            return _run(told, measure.jobs(chosen, predictions["runs"]))
+            return _run(told, measure.jobs(chosen, predictions["runs"]), table)
         later = _read(told.results / AFTER) if (told.results / AFTER).exists() else None
         provenance, rows = report.read(told.into / measure.RESULTS)
     except (SpecError, NullGpuError, ValueError) as error:
@@ -100,7 +106,7 @@ def _read(path: Path) -> dict[str, Any]:
     return found
 
 
-def _run(told: argparse.Namespace, todo: list[measure.Job]) -> int:
+def _run(told: argparse.Namespace, todo: list[measure.Job], table: Path) -> int:
     with tempfile.TemporaryDirectory(prefix="allocbench-null-") as folder:
         variables = {}
         if told.null:
@@ -114,6 +120,7 @@ def _run(told: argparse.Namespace, todo: list[measure.Job]) -> int:
             budget=told.budget,
             python=told.python,
             variables=variables,
+            table=table,
         )
     return 3 if left else 0
 

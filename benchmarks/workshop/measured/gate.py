@@ -20,6 +20,7 @@ _MODULES = {
     "vision": ("torch", "torchvision"),
     "language": ("torch", "transformers"),
     "recurrent": ("torch",),
+    "diffusion": ("torch", "diffusers"),
 }
 
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.workshop.measured import gate
-from benchmarks.workshop.measured.plan import LIMITS, Run
+from benchmarks.workshop.measured.plan import FIRST, Run
 from benchmarks.workshop.measured.predict import fingerprint, now, results
 
 RESULTS = "measured.jsonl"
@@ -98,7 +98,7 @@ def jobs(runs: list[Run], predicted: Mapping[str, Any]) -> list[Job]:
         order.append((1 if run.kind == "compiled" else late, Job(run, None, need)))
         if run.limited and said:
             capacity = said[0]["min_capacity"]
-            limits = (int(capacity * share) for share in LIMITS)
+            limits = (int(capacity * share) for share in run.limits)
             order += [(3, Job(run, limit, limit + _OUTSIDE)) for limit in limits]
     return [job for _, job in sorted(order, key=lambda pair: pair[0])]
 
@@ -112,22 +112,26 @@ def measure(
     budget: float,
     python: str,
     variables: Mapping[str, str],
+    table: Path = FIRST,
 ) -> int:
     """Run jobs within a time budget in seconds and `memory` bytes of the card; the number left.
 
-    Each result is appended to `into/measured.jsonl` at once; the events are put into one archive.
+    Each result is appended to `into/measured.jsonl` at once; the events are put into one archive. A
+    job that has a result there is not repeated.
     """
     into.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + budget
-    waiting, started = list(todo), list[_Started]()
+    known = _measured(into / RESULTS, fingerprint(table))
+    waiting, started = [job for job in todo if job.name not in known], list[_Started]()
     environment = os.environ | {"OMP_NUM_THREADS": "2", **variables}
     with (
         tempfile.TemporaryDirectory() as name,
         ThreadPoolExecutor(4) as pool,
-        (into / RESULTS).open("w", encoding="utf-8") as out,
+        (into / RESULTS).open("a" if known else "w", encoding="utf-8") as out,
     ):
         folder = Path(name)
-        print(json.dumps(_provenance(environment)), file=out, flush=True)
+        if not known:
+            print(json.dumps(_provenance(environment, table)), file=out, flush=True)
         while started or waiting:
             late = time.monotonic() > deadline
             for one in list(started):
@@ -150,8 +154,18 @@ def measure(
         pool.shutdown(wait=True)
         for job in waiting:
             print(json.dumps({"name": job.name, "error": "not started"}), file=out, flush=True)
-        _archive(folder, into / EVENTS)
+        _archive(folder, into / (f"again-{len(known)}-{EVENTS}" if known else EVENTS))
     return len(waiting)
+
+
+def _measured(path: Path, mark: str) -> set[str]:
+    """The jobs of a file of measurements of the same programs, by name, that have a result."""
+    if not path.exists():
+        return set()
+    first, *rows = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    if first["fingerprint"] != mark:
+        raise ValueError(f"{path} has measurements of other programs: name another folder")
+    return {row["name"] for row in rows if "result" in row}
 
 
 def _next(started: list[_Started], memory: int) -> _Started | None:
@@ -255,9 +269,9 @@ def _archive(folder: Path, target: Path) -> None:
             archive.add(path, path.name)
 
 
-def _provenance(environment: Mapping[str, str]) -> dict[str, Any]:
+def _provenance(environment: Mapping[str, str], table: Path) -> dict[str, Any]:
     """What identifies the measurement, found in a process of its own: it creates a CUDA context."""
-    told: dict[str, Any] = {"fingerprint": fingerprint(), "date": now()}
+    told: dict[str, Any] = {"fingerprint": fingerprint(table), "date": now()}
     told["nvidia_smi"] = _output(["nvidia-smi", "-q", "-d", "MEMORY"], environment)[1]
     code, text = _output([sys.executable, "-c", _PROVENANCE], environment)
     if code:

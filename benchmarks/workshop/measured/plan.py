@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
-_TABLE = Path(__file__).with_name("runs.txt")
+FIRST, SECOND = (Path(__file__).with_name(name) for name in ("runs.txt", "second.txt"))
+"""The runs that were measured, and those of the second round."""
 KINDS = {
     "cnn": "convolutional networks",
     "vision": "vision transformers",
     "language": "language models, training",
     "generate": "language models, generation",
     "recurrent": "recurrent networks",
+    "diffusion": "diffusion models",
     "compiled": "torch.compile",
     "values": "memory depends on computed values",
 }
@@ -23,6 +25,8 @@ EARLIER = "transposed"
 """A formula for workspaces of convolutions that the null GPU no longer has."""
 CONVOLUTIONS = ("0", "spatial", "copies", "layout", EARLIER)
 """The formulas that were predicted. The first was the default before the measurement."""
+USUAL = "layout"
+"""The null GPU's formula, with which the second round is predicted."""
 LIMITS = (0.97, 1.005)
 """Limits of further runs, as shares of the smallest capacity that `fit` finds."""
 
@@ -32,7 +36,8 @@ class Run:
     """A program with its options.
 
     alone: nothing else runs on the card, so that what the driver reports is its own. limited: run
-    again under each of `LIMITS`.
+    again under each of `limits`. formula: for workspaces of convolutions; "" for each of
+    `CONVOLUTIONS`.
     """
 
     name: str
@@ -41,10 +46,14 @@ class Run:
     options: tuple[str, ...]
     alone: bool
     limited: bool
+    limits: tuple[float, ...] = LIMITS
+    formula: str = ""
 
     @property
     def formulas(self) -> tuple[str, ...]:
         """The formulas for workspaces of convolutions with which this run is predicted."""
+        if self.formula:
+            return (self.formula,)
         return CONVOLUTIONS if self.kind == "cnn" else CONVOLUTIONS[:1]
 
     def command(self, python: str, limit: int | None = None) -> list[str]:
@@ -53,13 +62,18 @@ class Run:
         return [python, str(PROGRAMS / f"{self.program}.py"), *self.options, *told]
 
 
-def runs() -> list[Run]:
-    """All runs of `runs.txt`."""
-    found = []
-    for line in _TABLE.read_text(encoding="utf-8").splitlines():
+def runs(table: Path = FIRST) -> list[Run]:
+    """All runs of a table."""
+    found, formula = [], "" if table == FIRST else USUAL
+    for line in table.read_text(encoding="utf-8").splitlines():
         if line and not line.startswith("#"):
             name, kind, program, *options = shlex.split(line)
-            flags = {option for option in options if option in ("alone", "limited")}
+            flags = {option for option in options if not option.startswith("--")}
             told = tuple(option for option in options if option not in flags)
-            found.append(Run(name, kind, program, told, "alone" in flags, "limited" in flags))
+            shares = [flag.removeprefix("limits=") for flag in flags if flag.startswith("limits=")]
+            limits = tuple(float(share) for text in shares for share in text.split(","))
+            limited = "limited" in flags or bool(limits)
+            found.append(
+                Run(name, kind, program, told, "alone" in flags, limited, limits or LIMITS, formula)
+            )
     return found

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.workshop.gpu.provenance import commit
-from benchmarks.workshop.measured.plan import PROGRAMS, Run
+from benchmarks.workshop.measured.plan import FIRST, PROGRAMS, Run
 
 MARK = "measured: "
 """What the line with a program's result begins with, as in `programs/measuring.py`."""
@@ -89,17 +89,23 @@ def now() -> str:
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
-def fingerprint() -> str:
+def fingerprint(table: Path = FIRST) -> str:
     """A hash of the programs and the list of runs: predictions and measurements have the same."""
     digest = hashlib.sha256()
     for path in sorted([*PROGRAMS.glob("*.py"), *PROGRAMS.glob("*.json")]):
         digest.update(path.read_bytes())
-    digest.update(PROGRAMS.with_name("runs.txt").read_bytes())
+    digest.update(table.read_bytes())
     return digest.hexdigest()
 
 
 def predict_all(
-    chosen: list[tuple[Run, str]], into: Path, card: str, python: str, *, after: bool = False
+    chosen: list[tuple[Run, str]],
+    into: Path,
+    card: str,
+    python: str,
+    *,
+    after: bool = False,
+    table: Path = FIRST,
 ) -> dict[str, Any]:
     """Predict runs one after another; the file is written after each, and what it has stays.
 
@@ -108,7 +114,7 @@ def predict_all(
     told: dict[str, Any] = {"runs": {}}
     if into.exists():
         told = json.loads(into.read_text(encoding="utf-8"))
-    told |= {"card": card, "commit": commit(), "fingerprint": fingerprint(), "after": after}
+    told |= {"card": card, "commit": commit(), "fingerprint": fingerprint(table), "after": after}
     for run, formula in chosen:
         known = told["runs"].setdefault(run.name, {})
         if formula in known and "error" not in known[formula]:

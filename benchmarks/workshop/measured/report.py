@@ -63,7 +63,7 @@ def compare(
 def _compared(
     run: Run, row: Mapping[str, Any], predictions: Mapping[str, Any], formula: str
 ) -> Compared:
-    used = formula if formula in run.formulas else CONVOLUTIONS[0]
+    used = formula if formula in run.formulas else run.formulas[0]
     limit = row["limit"]
     told = predictions["runs"].get(run.name, {}).get(used)
     trouble, said, truth = "", None, None
@@ -120,7 +120,8 @@ def summary(found: Mapping[str, Sequence[Compared]]) -> Iterator[str]:
     for formula, compared in found.items():
         if formula != CONVOLUTIONS[0]:
             called = f"{KINDS['cnn']}, `convolution_workspace={formula}`"
-            groups[called] = [one for one in compared if one.run.kind == "cnn"]
+            networks = (one for one in compared if one.run.kind == "cnn")
+            groups[called] = [one for one in networks if formula == one.formula != one.run.formula]
     groups["with a limit"] = [one for one in usual if one.limit is not None]
     for called, group in groups.items():
         if any(one.said and one.truth for one in group):

@@ -83,7 +83,7 @@ def predict(run: Run, options: str, mark: str) -> Prediction:
         raise TruthError(str(error)) from error
     except subprocess.TimeoutExpired as error:
         raise TruthError(f"no result after {SLOWEST} s") from error
-    said = _last_object(done.stdout)
+    said = last_object(done.stdout)
     if said is None:
         last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise TruthError(last)
@@ -92,7 +92,8 @@ def predict(run: Run, options: str, mark: str) -> Prediction:
     return Prediction(peak, said["oom"], said["first_sample"], most, said.get("dtype", "float32"))
 
 
-def _last_object(text: str) -> dict[str, Any] | None:
+def last_object(text: str) -> dict[str, Any] | None:
+    """The last line of JSON that a program printed."""
     for line in reversed(text.splitlines()):
         if line.startswith("{"):
             found: dict[str, Any] = json.loads(line)

@@ -125,6 +125,7 @@ def _row(outcome: Outcome) -> dict[str, Any]:
         "gpu": row.run.gpu,
         "truth_bytes": row.truth.peak,
         "truth_oom": row.truth.oom,
+        "others": {name: relative(said, row.truth) for name, said in row.others.items()},
     }
     if outcome.said is None:
         return told | {"predicted_bytes": None, "predicted_oom": None, "why_not": outcome.why_not}

@@ -116,6 +116,23 @@ def convolutions():
             case(f"conv2d 64->64 3x3 inference on {batch}x56x56", lambda x=images: layer(x))
 
 
+def grid():
+    """The first layers of networks for small devices, by batch."""
+    layers = [(3, 32, 3, 86, 2), (32, 16, 1, 43, 1), (16, 48, 1, 43, 1), (16, 96, 1, 43, 1)]
+    layers += [(24, 144, 1, 22, 1), (64, 64, 3, 43, 1), (64, 256, 1, 22, 1)]
+    for c, k, r, size, stride in layers:
+        for batch, dtype, last in itertools.product(
+            (32, 128, 240, 280, 320, 360, 400, 420, 512, 700), (FLOAT, BRAIN), (False, True)
+        ):
+            layer = nn.Conv2d(c, k, r, stride=stride, padding=r // 2).to("cuda", dtype)
+            images = ones(batch, c, size, size, dtype=dtype)
+            if last:
+                layer, images = layer.to(memory_format=LAST), images.to(memory_format=LAST)
+            name = f"conv2d {c}->{k} {r}x{r} stride={stride} on {batch}x{size}x{size}"
+            trained(f"{name} {str(dtype)[6:]}{' channels last' * last}", layer, images)
+    seen["cudnn"] = [torch.backends.cudnn.version()]
+
+
 def recurrent():
     kinds = (nn.LSTM, nn.GRU, nn.RNN)
     shapes = [(1, 1, 64, 64, 1), (16, 8, 64, 128, 1), (32, 16, 256, 512, 2), (7, 2, 16, 32, 1)]
@@ -263,4 +280,6 @@ for part in (products, convolutions, recurrent, transforms, solvers, others):
     if len(sys.argv) == 1 or part.__name__ in sys.argv:
         part()
         torch.cuda.empty_cache()
+if "grid" in sys.argv:
+    grid()
 print(json.dumps(seen))

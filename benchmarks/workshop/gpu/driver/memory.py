@@ -241,6 +241,8 @@ def pointers(cuda: Cuda) -> None:
     cuda.need("cuMemMap", reserved, 2 * MIB, 0, piece, 0)
     _attributes(cuda, "mapped", reserved + 5, reserved, context)
     _attributes(cuda, "reserved, not mapped", reserved + 2 * MIB, reserved, context)
+    cuda.need("cuMemSetAccess", reserved, 2 * MIB, (ctypes.c_int * 3)(1, 0, 3), 1)
+    _attributes(cuda, "mapped, with access", reserved + 5, reserved, context)
 
 
 def bounds(cuda: Cuda) -> None:

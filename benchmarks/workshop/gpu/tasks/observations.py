@@ -105,6 +105,7 @@ def every() -> Iterator[Observation]:
     yield _program("memory_api", f"{FOLDER}/dumped.pickle")
     yield _program("resets", "0")
     yield _program("repeated", "3")
+    yield _program("workspace_sizes", "grid", gib=16, recorded=False)
     for choice, conf in ({"": ""} | SETTINGS | {"async": "backend:cudaMallocAsync"}).items():
         yield _program("training", conf=conf, choice=choice, recorded=choice != "async")
     for choice, conf in ({"": ""} | SETTINGS).items():

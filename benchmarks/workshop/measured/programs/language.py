@@ -18,6 +18,8 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_CLASSIFICATIO
 
 AUDIO_FRAMES = 3000
 """Of 30 seconds, as Whisper demands."""
+VARIED = (4, 1, 2, 3)
+"""By which the tokens of a step are divided."""
 
 
 def read_configuration(name: str) -> Any:
@@ -54,12 +56,16 @@ def make(told: argparse.Namespace, config: Any) -> Any:
     return model.to("cuda")
 
 
-def make_batch(told: argparse.Namespace, config: Any) -> dict[str, torch.Tensor]:
-    """A batch in host memory: texts of equal length, images, or sounds with texts."""
+def make_batch(told: argparse.Namespace, config: Any, step: int = 0) -> dict[str, torch.Tensor]:
+    """A batch in host memory: texts of equal length, images, or sounds with texts.
+
+    With --varied, the texts of a step are shorter than those of others.
+    """
     if type(config) in MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING:
         shape = (told.batch, config.num_channels, config.image_size, config.image_size)
         return {"pixel_values": torch.rand(shape), "labels": torch.randint(0, 2, (told.batch,))}
-    ids = torch.randint(5, config.vocab_size, (told.batch, told.tokens))
+    tokens = told.tokens // VARIED[step % len(VARIED)] if told.varied else told.tokens
+    ids = torch.randint(5, config.vocab_size, (told.batch, tokens))
     if config.model_type == "whisper":
         return {
             "input_features": torch.rand(told.batch, config.num_mel_bins, AUDIO_FRAMES),
@@ -77,8 +83,9 @@ def body(told: argparse.Namespace, stages: measuring.Stages) -> None:
     stages.reach("model")
 
     def batches() -> Iterator[dict[str, torch.Tensor]]:
-        for _ in itertools.count():
-            yield {name: tensor.to("cuda") for name, tensor in make_batch(told, config).items()}
+        for step in itertools.count():
+            batch = make_batch(told, config, step)
+            yield {name: tensor.to("cuda") for name, tensor in batch.items()}
 
     def loss(called: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
         value: torch.Tensor = called(**batch).loss
@@ -114,6 +121,7 @@ def main() -> None:
     parser = measuring.parser(__doc__)
     parser.add_argument("--model", required=True)
     parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--varied", action="store_true", help="texts of other lengths in each step")
     parser.add_argument("--dtype", default="float32", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--attention", default="sdpa", choices=("sdpa", "eager"))
     parser.add_argument("--checkpointing", action="store_true")
