@@ -112,8 +112,9 @@ def test_a_leak_and_its_cost_are_found(marked: bool) -> None:
     found = explained(leaky(40, MIB, marked=marked), "naive", "sim:30MiB")
     assert found.leak is not None
     (growth,) = found.leak.growths
-    assert growth.size == found.leak.rate == MIB
-    assert found.leak.marked is marked
+    assert growth.sizes == (MIB, MIB)
+    assert found.leak.rate == MIB
+    assert (found.leak.unit == "step") is marked
     assert growth.bytes == found.failure.live - 6 * MIB  # the weights and a step's work
     assert found.failure.requested == MIB
     assert growth.blocks == 24
