@@ -58,6 +58,7 @@ class Origins:
     source: int64 (n,), the event of the alloc that tells where a block comes from: its own, or that
         of the activation whose backward pass allocates it.
     updates: int64 (s,), the events at which the complete steps end, with the optimizer's update.
+    update_begins: int64 (s,), the events at which these updates begin.
     """
 
     allocs: Ints
@@ -65,6 +66,7 @@ class Origins:
     kind: NDArray[np.object_]
     source: Ints
     updates: Ints
+    update_begins: Ints
 
     @property
     def derived(self) -> NDArray[np.bool_]:
@@ -81,7 +83,8 @@ def origins(trace: Trace) -> Origins:
     derived = _derived(trace, allocs, ends, passes, steps)
     unsaid = np.isin(passes, (UNKNOWN, BACKWARD_PASS, OPTIMIZER_PASS))
     kind = np.where(unsaid, derived, passes)
-    return Origins(allocs, ends, kind, _source(trace, kind, allocs, ends), steps.ends)
+    source = _source(trace, kind, allocs, ends)
+    return Origins(allocs, ends, kind, source, steps.ends, steps.begins)
 
 
 def places_of(trace: Trace, events: Ints) -> NDArray[np.object_]:

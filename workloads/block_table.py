@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.base.trace import Layout
-from allocbench.workloads.trace import ALLOC, FREE, Trace, spans
+from allocbench.workloads.trace import ALLOC, FREE, TRIM, Trace, spans
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -27,6 +27,7 @@ class BlockTable:
     born, freed: float64 (b,), instants. An event of `trace` happens at the instant of its index;
         fractions lie between two events. A block is freed never if `freed` is `len(trace)` or more.
     size: int64 (b,), requested bytes.
+    trims: instants at which the program also gives the cache back.
     """
 
     trace: Trace
@@ -34,6 +35,7 @@ class BlockTable:
     born: Floats
     freed: Floats
     size: Ints
+    trims: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, trace: Trace) -> BlockTable:
@@ -68,15 +70,25 @@ class BlockTable:
         freed = np.flatnonzero(blocks.freed < n)
         end = ends[blocks.origin[freed]]
         others = np.flatnonzero(trace.op > FREE)
+        trims = np.array(self.trims, np.float64)
 
-        event = np.concatenate([source, np.where(end < n, end, source[freed]), others])
-        number = np.argsort(np.argsort(blocks.born, kind="stable"), kind="stable")
-        block = np.concatenate([number, number[freed], trace.block[others]])
-        size = np.concatenate([blocks.size, np.zeros(len(freed) + len(others), np.int64)])
-        op = np.concatenate(
-            [np.full(len(blocks), ALLOC), np.full(len(freed), FREE), trace.op[others]]
+        # An added trim takes the stream of the first event; nothing reads its labels.
+        event = np.concatenate(
+            [source, np.where(end < n, end, source[freed]), others, np.zeros(len(trims), np.int64)]
         )
-        instant = np.concatenate([blocks.born, blocks.freed[freed], others])
+        number = np.argsort(np.argsort(blocks.born, kind="stable"), kind="stable")
+        zeros = np.zeros(len(trims), np.int64)
+        block = np.concatenate([number, number[freed], trace.block[others], zeros])
+        size = np.concatenate([blocks.size, np.zeros(len(event) - len(blocks), np.int64)])
+        op = np.concatenate(
+            [
+                np.full(len(blocks), ALLOC),
+                np.full(len(freed), FREE),
+                trace.op[others],
+                np.full(len(trims), TRIM),
+            ]
+        )
+        instant = np.concatenate([blocks.born, blocks.freed[freed], others, trims])
         order = np.lexsort((op != FREE, instant))
         event = event[order]
         changed = replace(
@@ -108,4 +120,4 @@ class BlockTable:
         return replace(self, **taken)
 
 
-_ARRAYS = tuple(field.name for field in fields(BlockTable) if field.name != "trace")
+_ARRAYS = tuple(field.name for field in fields(BlockTable))[1:-1]

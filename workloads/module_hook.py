@@ -7,14 +7,12 @@ Parameters, gradients and the optimizer's state are found by their addresses, be
 allocated while their module is called. Nothing here keeps a module or a tensor alive, and errors
 never reach the program. Only the standard library may be used.
 
-If the environment variable EDITS has edits of the program, they are made here: the modules whose
-paths are listed under "checkpoint" compute their forward pass again in the backward pass, and
-optimizers get the arguments under "optimizer".
+If the environment has edits of the program, `edits_hook` makes them.
 """
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import os
 import threading
 import time
@@ -27,8 +25,7 @@ from typing import Any
 FILE = "<allocbench.module>"
 """The file name of all frames that are added, those without a path too; as in
 workloads/importers/labels.py."""
-EDITS = "ALLOCBENCH_EDITS"
-"""The environment variable with edits of the program, as JSON."""
+_EDITS = "ALLOCBENCH_EDITS"  # as in edits_hook.py
 _INNER = ("_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """Names of what torch.compile, FSDP and PyTorch's checkpoint wrapper wrap."""
 PARAMETERS, GRADIENTS, STATE = "parameters", "gradients", "optimizer state"
@@ -40,6 +37,8 @@ _MODEL = "module"
 """The name of what DataParallel and DistributedDataParallel wrap."""
 OUTPUT_SHAPES = "output_shapes"
 """Key in a provenance's `extra`: the shapes of what modules returned first, by path."""
+PARAMETER_SHAPES = "parameter_shapes"
+"""Key in a provenance's `extra`: the type and the shape of each parameter of a module, by path."""
 MOST_SHAPES, MOST_CHARACTERS = 10_000, 200  # modules; of a path, and of the shapes of an output
 _MOST_VALUES, _MOST_TENSORS = 64, 4  # of an output
 
@@ -60,10 +59,11 @@ class Modules:
         self._last: list[Tensor] = []
         self.shapes: dict[str, str] = {}
         """By path: what a module returned first, such as "[8, 128], [8, 4]"; "" without tensors."""
-        edits = json.loads(os.environ.get(EDITS, "{}"))
-        self._checkpointed = frozenset(edits.get("checkpoint", ()))
-        if arguments := edits.get("optimizer"):
-            _give(torch.optim.Optimizer, arguments)
+        self.parameters: dict[str, list[tuple[str, list[int]]]] = {}
+        """By path: the type and the shape of each parameter of a module, without its children."""
+        self._edits = _edits_hook()
+        if self._edits is not None:
+            self._edits.before_models(torch)
 
     def watch(self) -> None:
         """Add the frames to all calls of modules from now on."""
@@ -92,19 +92,28 @@ class Modules:
                 while (inner := _wrapped(model)) is not None:
                     model = inner
                 name = "" if _is_graph(self._torch, model) else type(model).__name__
+                paths = dict[str, Any]()
                 for path, module in root.named_modules():
                     parts = [part for part in path.split(".") if part not in _INNER]
                     wrapped = model is not root and parts[:1] == [_MODEL]
                     where = ".".join(parts[1:] if wrapped else parts)
                     self._paths[id(module)] = weakref.ref(module), where, self._frame(where or name)
-                    if where in self._checkpointed:
-                        _checkpoint(self._torch, module)
+                    paths[where or name] = module
+                    self._note_parameters(where or name, module)
+                if self._edits is not None:
+                    self._edits.of_model(self._torch, root, paths)
                 self._roots = [reference for reference in self._roots if reference() is not None]
                 self._roots.append(weakref.ref(root))
             self.tell()
             return self._paths[id(root)][2]
         except Exception:
             return self._call
+
+    def _note_parameters(self, path: str, module: Any) -> None:
+        own = [one for one in module._parameters.values() if one is not None]
+        if own and len(self.parameters) < MOST_SHAPES:
+            told = [(str(one.dtype).removeprefix("torch."), [*one.shape]) for one in own]
+            self.parameters[path[:MOST_CHARACTERS]] = told[:_MOST_TENSORS]
 
     def _frame(self, path: str) -> Callable[..., Any]:
         """A function that calls a module, in a frame named after a path."""
@@ -192,30 +201,6 @@ class Modules:
         return 0
 
 
-def _checkpoint(torch: Any, module: Any) -> None:
-    """Have a module compute its forward pass again in the backward pass."""
-    from torch.utils.checkpoint import checkpoint
-
-    forward = module.forward
-
-    def checkpointed(*args: Any, **options: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(*args, **options)
-        return checkpoint(forward, *args, use_reentrant=False, **options)
-
-    module.forward = checkpointed
-
-
-def _give(optimizer: Any, arguments: dict[str, Any]) -> None:
-    """Have all optimizers that are made from now on use some arguments."""
-    original = optimizer.__init__
-
-    def init(self: Any, params: Any, defaults: dict[str, Any]) -> None:
-        original(self, params, {**defaults, **arguments})
-
-    optimizer.__init__ = init
-
-
 def _alive(references: Iterable[Any]) -> list[Any]:
     """What weak references refer to. Not by its truth: a module may not have a length."""
     return [
@@ -253,6 +238,24 @@ def shapes() -> dict[str, str]:
     """The shapes of the outputs of this process's modules, by path."""
     found = _modules.shapes if _modules is not None else {}
     return {path[:MOST_CHARACTERS]: text for path, text in found.items() if path and text}
+
+
+def parameters() -> dict[str, list[tuple[str, list[int]]]]:
+    """The types and shapes of the parameters of this process's modules, by path."""
+    return _modules.parameters if _modules is not None else {}
+
+
+def _edits_hook() -> Any:
+    """The module that makes edits; None for a program without edits."""
+    if _EDITS not in os.environ:
+        return None
+    file = os.path.join(os.path.dirname(__file__), "edits_hook.py")
+    spec = importlib.util.spec_from_file_location("allocbench_edits_hook", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def after_torch(torch: ModuleType) -> None:

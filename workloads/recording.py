@@ -25,10 +25,12 @@ from allocbench.base.children import Ended, hook_variables
 from allocbench.base.errors import UserError
 from allocbench.base.text import command_text, without_secrets
 from allocbench.workloads.files import read
-from allocbench.workloads.module_hook import OUTPUT_SHAPES
+from allocbench.workloads.module_hook import OUTPUT_SHAPES, PARAMETER_SHAPES
 from allocbench.workloads.trace import Trace
 
 _HOOK = Path(__file__).with_name("recording_hook.py")
+PEAK_RESERVED = "peak_reserved"
+"""Key in a provenance's `extra`: the most bytes that PyTorch's allocator reserved, as it says."""
 _MODULES = Path(__file__).with_name("module_hook.py")
 _OPENED = Path(__file__).with_name("opened_files_hook.py")
 STACKS = {"none": "", "lines": "python", "operators": "all"}
@@ -179,7 +181,9 @@ def _traces(folder: Path, command: Sequence[str], machine: str | None) -> dict[s
         for device, name in about["devices"].items():
             trace = read(path, device=int(device))
             device_name = machine or f"{trace.provenance.device} {name}"
-            traces[f"{process}-gpu{device}"] = _with_provenance(trace, about, device_name, command)
+            reserved = {PEAK_RESERVED: about["reserved"][device]}
+            told = {**about, "extra": reserved}
+            traces[f"{process}-gpu{device}"] = _with_provenance(trace, told, device_name, command)
     return traces if len(traces) != 1 else {"": next(iter(traces.values()))}
 
 
@@ -189,11 +193,12 @@ def _with_provenance(
     provenance = trace.provenance
     extra = {
         **provenance.extra,
+        **about["extra"],
         "process": without_secrets(about["command"]),
         "features": about["features"],
     }
-    if about["shapes"]:
-        extra[OUTPUT_SHAPES] = about["shapes"]
+    found = {OUTPUT_SHAPES: about["shapes"], PARAMETER_SHAPES: about["parameters"]}
+    extra |= {key: shapes for key, shapes in found.items() if shapes}
     if about["rank"]:
         extra |= {"rank": about["rank"], "world": about["world"]}
     coverage = trace.coverage

@@ -130,6 +130,8 @@ class HistoryRecorder:
                 "features": _features(),
                 "stopped": stopped,
                 "shapes": {} if modules is None else modules.shapes(),
+                "parameters": {} if modules is None else modules.parameters(),
+                "reserved": {one: torch.cuda.max_memory_reserved(one) for one in used},
                 "operators": _overloads(torch),
             }
             self._path.with_suffix(".json").write_text(json.dumps(about))

@@ -16,7 +16,7 @@ from allocbench.base.text import one_line
 from allocbench.commands import options
 from allocbench.output.terminal import console, plain_table
 from allocbench.reports.rows import results
-from allocbench.workloads.module_hook import OUTPUT_SHAPES
+from allocbench.workloads.module_hook import OUTPUT_SHAPES, PARAMETER_SHAPES
 from allocbench.workloads.vocabulary import ALLOC, FREE, MARK, POOL_EVENTS, TRIM
 
 if TYPE_CHECKING:
@@ -68,8 +68,9 @@ def _facts(trace: AnyTrace, found: Contents, max_load: int) -> Table:
     table = plain_table(one_line(trace.name) or "trace", "", "")
     facts = asdict(trace.provenance)
     extra = facts.pop("extra")
-    if isinstance(shapes := extra.get(OUTPUT_SHAPES), dict):
-        extra[OUTPUT_SHAPES] = units.count(len(shapes), "module")
+    for key in (OUTPUT_SHAPES, PARAMETER_SHAPES):
+        if isinstance(shapes := extra.get(key), dict):
+            extra[key] = units.count(len(shapes), "module")
     for key, value in [*facts.items(), *extra.items()]:
         if value not in ("", None, {}, []) and (key, value) != ("live_at_start", 0):
             heading = _HEADINGS.get(key, one_line(str(key)).replace("_", " "))

@@ -12,8 +12,9 @@ from rich.text import Text
 from allocbench.base import units
 from allocbench.base.cards import label
 from allocbench.commands import options
-from allocbench.errors import UsageError
+from allocbench.errors import UsageError, errors_naming
 from allocbench.inputs import DEVICE
+from allocbench.inputs.devices import device_of
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
@@ -32,6 +33,14 @@ def run(
     workload: options.Workload,
     allocator: options.Allocator = "caching",
     device: options.Device = DEVICE,
+    until: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CARD",
+            help="Find the edits that make the program fit this card, such as l4, and ask least;"
+            " default: the device, if one is named.",
+        ),
+    ] = None,
     ranks: Annotated[
         int, typer.Option(metavar="N", min=2, help="GPUs that share what ZeRO and FSDP split.")
     ] = 8,
@@ -45,11 +54,11 @@ def run(
 
     Each edit, such as checkpoints, a smaller batch with accumulation or another optimizer, is
     applied to the recorded blocks; the result is replayed through the allocator with its settings.
-    With a device, the command finds the edits that make the program fit and ask least of the user:
-    at most three together.
+    With a device, or with --until, the command finds the edits that make the program fit and ask
+    least of the user: at most three together.
 
-    With --run, a program also runs with those changes that can be made from outside: checkpoints
-    and arguments of the optimizer. What such a run needs is exact.
+    With --run, a program also runs with those changes that can be made from outside, such as
+    checkpoints, other optimizers and LoRA. What such a run needs is exact.
 
     The recording needs optimizer steps and the modules of the model: a program to run, or a
     recording made with `allocbench record --labels lines`. All other results are
@@ -63,8 +72,10 @@ def run(
     question = read([workload], [allocator], device, option="--allocator", outputs=[json])
     tell_notes(question.notes)
     name, trace = question.only
-    chosen = not isinstance(question.device, Unchosen)
-    capacity = Runner(trace, question.device).capacity if chosen else None
+    card = None if isinstance(question.device, Unchosen) else question.device
+    with errors_naming("--until"):
+        card = device_of(until) if until else card
+        capacity = None if card is None else Runner(trace, card).capacity
     with progress_bar(None) as begin:
         answer = whatif(
             trace, allocator, question.device, ranks=ranks, capacity=capacity, begin=begin
@@ -73,7 +84,7 @@ def run(
         answer = _run(answer, workload, allocator, question.device)
     with records_written(frame(answer, name), json):
         if json != STDOUT:
-            _print(answer, label(question.device))
+            _print(answer, label(card or question.device))
 
 
 def _run(answer: Answer, workload: str, spec: str, device: str) -> Answer:
@@ -89,12 +100,10 @@ def _run(answer: Answer, workload: str, spec: str, device: str) -> Answer:
             return proposal
         return whatif.run(of_text(workload), proposal, spec, device, answer.capacity)
 
-    chosen = answer.enough
     single = [ran(proposal) for proposal in answer.single]
-    if chosen is not None:
-        again = [proposal for proposal in single if proposal.edits == chosen.edits]
-        chosen = again[0] if again else ran(chosen)
-    return replace(answer, single=single, enough=chosen)
+    known = {proposal.edits: proposal for proposal in single}
+    fitting = [known.get(proposal.edits) or ran(proposal) for proposal in answer.fitting]
+    return replace(answer, single=single, fitting=[one for one in fitting if one.fits])
 
 
 def _print(answer: Answer, device: str) -> None:
@@ -103,6 +112,8 @@ def _print(answer: Answer, device: str) -> None:
     if answer.enough is not None:
         for edit in answer.enough.edits:
             out.print(Text(f"  {edit.how}; costs: {edit.cost}"))
+    for proposal in answer.fitting[1:]:
+        out.print(Text(f"or with {proposal.name}: about {_range(proposal)}"))
     out.print()
     numbers = ("need", "saves")
     table = plain_table("each change alone, estimated", "change", *numbers, "cost", right=numbers)

@@ -291,18 +291,24 @@ class _Case:
                 capacity=self.run.capacity,
                 begin=self.begin,
                 runner=self.run,
+                settings=False,
             )
         except UsageError as error:
             return str(error).removeprefix(f"{trace.name}: ")
 
     def _edits(self) -> tuple[Remedy, ...]:
-        """What of these fits and asks least."""
-        chosen = None if isinstance(self._edited, str) else self._edited.enough
-        if chosen is None:
-            return ()
-        how_made = "\n".join(edit.how for edit in chosen.edits)
-        costs = "; ".join(edit.cost for edit in chosen.edits)
-        return (Remedy("edit", chosen.name, "estimate", chosen.need, how=how_made, costs=costs),)
+        """Those of these that fit and ask least."""
+        return tuple(
+            Remedy(
+                "edit",
+                found.name,
+                "estimate",
+                found.need,
+                how="\n".join(edit.how for edit in found.edits),
+                costs="; ".join(edit.cost for edit in found.edits),
+            )
+            for found in (() if isinstance(self._edited, str) else self._edited.fitting)
+        )
 
     def _remedy(self, what: Literal["setting", "card"], change: str, spec: str) -> Remedy:
         """A change with which a replay through a spec of `caching` completes."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,19 +18,28 @@ from allocbench.workloads.block_origins import (
     BACKWARD,
     FORWARD,
     GRADIENTS,
+    LASTING,
     PARAMETERS,
     PYTORCH_UPDATE,
+    STATE,
+    UPDATE,
     WORKSPACES,
     Origins,
     names_at,
     origins,
 )
-from allocbench.workloads.block_table import BlockTable, Ints, Mask
+from allocbench.workloads.block_table import BlockTable, Floats, Ints, Mask
+from allocbench.workloads.module_hook import OUTPUT_SHAPES, PARAMETER_SHAPES
 
 Names = NDArray[np.object_]
+Key = tuple[str, int]
+"""The module and the bytes of a block."""
+BYTES = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
+"""Of an element, by the name of its type."""
 
 _STATISTIC = 64
 """Statistics of a normalization, which come after its output, are at least this much smaller."""
+_SHAPE = re.compile(r"\[(\d+(?:, \d+)*)\]")
 _OF_PASSES = (ACTIVATIONS, FORWARD, BACKWARD)
 
 
@@ -56,10 +66,12 @@ class Call:
 class TrainingBlocks:
     """The blocks of a training program, numbered in the order of their allocs.
 
-    table: sizes and lives. kind, module: object (b,), as in `block_origins`; "" where unknown.
+    table: sizes and lives. source: int64 (b,), the block whose backward pass allocates each one,
+    otherwise itself. kind, module: object (b,), as in `block_origins`; "" where unknown.
     step: int64 (b,), the number of the step that allocates each block. starts: float64 (s + 1,),
     the instant at which each step begins: after the update before it; the last one may be
-    incomplete. optimizers: the names of their classes.
+    incomplete. updates: int64 (s,), the events at which the updates of these steps begin.
+    optimizers: the names of their classes.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -67,9 +79,11 @@ class TrainingBlocks:
         found = origins(trace)
         self.allocs, self.freed = found.allocs, found.ends
         self.module = names_at(trace, trace.module, self.allocs)
-        self.kind, self._source = self._kinds(found), found.source
+        self.kind = self._kinds(found)
+        self.source = np.searchsorted(self.allocs, found.source)
         self.step = np.searchsorted(found.updates, self.allocs)
         self.starts = np.append(-0.5, found.updates + 0.5)
+        self.updates = found.update_begins
         self.optimizers = {
             label.removeprefix(PYTORCH_UPDATE).partition(".")[0]
             for label in trace.labels
@@ -93,6 +107,10 @@ class TrainingBlocks:
         """Whether there are blocks of each of some kinds."""
         return all((self.kind == kind).any() for kind in kinds)
 
+    def keys(self, which: Mask | Ints) -> list[Key]:
+        """The module and the bytes of some blocks."""
+        return [*zip(self.module[which], self.table.size[which].tolist(), strict=True)]
+
     @cached_property
     def is_of_weight(self) -> Mask:
         """bool (b,), whether a block has the size of a parameter of its module, or half of it.
@@ -102,7 +120,7 @@ class TrainingBlocks:
         """
         parameters = self.kind == PARAMETERS
         sizes = self.table.size
-        known = {*zip(self.module[parameters], sizes[parameters].tolist(), strict=True)}
+        known = {*self.keys(parameters)}
         return np.array(
             [
                 (module, size) in known or (module, 2 * size) in known
@@ -110,6 +128,42 @@ class TrainingBlocks:
             ],
             np.bool_,
         )
+
+    @cached_property
+    def parameter_shapes(self) -> dict[str, list[tuple[str, list[int]]]]:
+        """The type and the shape of each parameter by module; empty if the recording has none."""
+        stored = self.trace.provenance.extra.get(PARAMETER_SHAPES)
+        try:
+            return {
+                str(module): [(str(dtype), [int(n) for n in shape]) for dtype, shape in told]
+                for module, told in dict(stored or {}).items()
+            }
+        except (TypeError, ValueError):  # a file may have any JSON value here
+            return {}
+
+    @cached_property
+    def output_shapes(self) -> dict[str, list[int]]:
+        """The shape of the first tensor that each module returned first, by path."""
+        stored = self.trace.provenance.extra.get(OUTPUT_SHAPES)
+        texts = stored if isinstance(stored, dict) else {}
+        found = {path: _SHAPE.match(str(text)) for path, text in texts.items()}
+        return {path: [*map(int, m[1].split(", "))] for path, m in found.items() if m}
+
+    @property
+    def call_begins(self) -> Floats:
+        """The instants before each call of the model, without the first one.
+
+        The module that allocates first in a call of the model begins each one.
+        """
+        of_calls = self.module != ""
+        of_calls &= ~np.isin(self.kind, (PARAMETERS, GRADIENTS, STATE, LASTING, UPDATE, BACKWARD))
+        index = np.flatnonzero(of_calls)
+        if not len(index):
+            return np.zeros(0)
+        first = self.module[index] == self.module[index[0]]
+        begins = index[first & ~np.append(False, first[:-1])]
+        at: Floats = self.allocs[begins[1:]].astype(np.float64) - 0.5
+        return at
 
     @cached_property
     def repeated(self) -> Names:
@@ -136,7 +190,6 @@ class TrainingBlocks:
         names = self.repeated[forward]
         run = np.searchsorted(backward_at, self.allocs[forward])
         breaks = np.flatnonzero((names[1:] != names[:-1]) | (run[1:] != run[:-1])) + 1
-        first_use = self._first_uses()
         for blocks in np.split(forward, breaks):
             if not len(blocks) or not self.repeated[blocks[0]]:
                 continue
@@ -148,7 +201,7 @@ class TrainingBlocks:
             saved = alive[(self.kind[alive] == ACTIVATIONS) & (alive != output)]
             if not len(saved):
                 continue
-            uses = [first_use[block] for block in saved.tolist() if block in first_use]
+            uses = [self.first_uses[block] for block in saved.tolist() if block in self.first_uses]
             backward = min(int(self.freed[saved].min()), *uses, len(self.trace)) - 0.5
             done = float(self.freed[saved].max()) + 0.5
             if backward > end:
@@ -162,12 +215,12 @@ class TrainingBlocks:
         large = alive[size * _STATISTIC > size.max(initial=0)]
         return int(large[-1]) if len(large) else -1
 
-    def _first_uses(self) -> dict[int, int]:
+    @cached_property
+    def first_uses(self) -> dict[int, int]:
         """The event at which a backward pass first allocates for a block that was saved."""
-        source = np.searchsorted(self.allocs, self._source)
         uses: dict[int, int] = {}
         for block in np.flatnonzero(self.kind == BACKWARD).tolist():
-            uses.setdefault(int(source[block]), int(self.allocs[block]))
+            uses.setdefault(int(self.source[block]), int(self.allocs[block]))
         return uses
 
 

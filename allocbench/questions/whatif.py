@@ -11,18 +11,22 @@ from typing import Any
 
 import pandas as pd
 
+from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload, load
 from allocbench.questions.edits import Edit, edits
 from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace
-from allocbench.workloads.module_hook import EDITS
+from allocbench.workloads.edits_hook import EDITS
+from allocbench.workloads.pytorch_settings import VARIABLES
 
 RANKS = 8
 """GPUs of sharded training, unless another number is asked for."""
 MOST_EDITS = 3
 """Edits of one proposal."""
+MOST_FITTING = 3
+"""Proposals that fit, of those that ask least of the user."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +65,20 @@ class Proposal:
 class Answer:
     """Proposals for a program. need: bytes that it needs as it is. capacity: of the card, or None.
 
-    single: one edit each, by need. enough: the proposal that fits the card and asks least of the
-    user, or None if none of at most MOST_EDITS edits does.
+    single: one edit each, by need. fitting: up to MOST_FITTING proposals that fit the card, of at
+    most MOST_EDITS edits, those first that ask least of the user; none has all edits of another.
     """
 
     need: int
     load: int
     capacity: int | None
     single: Sequence[Proposal]
-    enough: Proposal | None
+    fitting: Sequence[Proposal] = ()
+
+    @property
+    def enough(self) -> Proposal | None:
+        """The proposal that fits and asks least of the user, or None."""
+        return self.fitting[0] if self.fitting else None
 
 
 def whatif(
@@ -79,19 +88,21 @@ def whatif(
     *,
     ranks: int = RANKS,
     capacity: int | None = None,
+    settings: bool = True,
     begin: Callable[[str], None] = lambda name: None,
     runner: Runner | None = None,
 ) -> Answer:
     """Replay each edit of a program through an allocator.
 
     ranks: GPUs of sharded training. capacity: bytes of a card that the program should fit, or None.
-    begin: called with the name of each edit before its replay. runner: of this trace and device,
-    if one exists.
+    settings: whether those of the allocator are edits, too. begin: called with the name of each
+    edit before its replay. runner: of this trace and device, if one exists.
 
     Raises UsageError for a trace of which nothing can be edited, and SpecError.
     """
     blocks = TrainingBlocks(trace)
-    known = edits(blocks, ranks)
+    known = [edit for edit in edits(blocks, ranks) if not edit.setting or settings]
+    known = [edit for edit in known if _can_be_set(edit, spec)]
     if not known:
         raise UsageError(f"{trace.name}: {_missing(blocks)}")
     need = (runner or Runner(trace, device)).min_capacity(spec)
@@ -103,7 +114,7 @@ def whatif(
         return proposal_of(blocks, chosen, spec, device, capacity)
 
     single = sorted((proposal((edit,)) for edit in known), key=lambda found: found.need)
-    enough = None
+    fitting = list[Proposal]()
     if capacity is not None and need > capacity:
         loads = {found.edits[0].name: found.load for found in single}
         tried = {found.name: found for found in single}
@@ -111,13 +122,15 @@ def whatif(
             name = " + ".join(edit.name for edit in chosen)
             # Edits together seldom save more than the sum of what each saves.
             saved = sum(trace.max_load - loads[edit.name] for edit in chosen)
-            if trace.max_load - saved > capacity:
+            of_another = any({*found.edits} < {*chosen} for found in fitting)
+            if of_another or trace.max_load - saved > capacity:
                 continue
             found = tried.get(name) or proposal(chosen)
             if found.fits:
-                enough = found
+                fitting.append(found)
+            if len(fitting) == MOST_FITTING:
                 break
-    return Answer(need, trace.max_load, capacity, single, enough)
+    return Answer(need, trace.max_load, capacity, single, fitting)
 
 
 def run(
@@ -127,12 +140,20 @@ def run(
 
     Raises as `program.load`.
     """
-    variables = {**program.settings.variables, EDITS: json.dumps(proposal.made)}
-    settings = replace(program.settings, variables=variables, quiet=True, tell=lambda line: None)
-    trace = load(replace(program, settings=settings))
-    need = _need(trace, spec, device)
+    trace = load(changed(program, proposal))
+    need = _need(trace, with_settings(spec, proposal.edits), device)
     fits = None if capacity is None else need <= capacity
     return replace(proposal, run=need, run_load=trace.max_load, fits=fits)
+
+
+def changed(program: ProgramWorkload, proposal: Proposal) -> ProgramWorkload:
+    """The program with the edits of a proposal, which must be one that can be made."""
+    made, variables = dict(proposal.made), dict(program.settings.variables)
+    if setting := made.pop("setting", ""):
+        variables |= dict.fromkeys(VARIABLES, setting)
+    variables[EDITS] = json.dumps(made)
+    settings = replace(program.settings, variables=variables, quiet=True, tell=lambda line: None)
+    return replace(program, settings=settings)
 
 
 def _by_effort(known: Sequence[Edit]) -> Iterator[tuple[Edit, ...]]:
@@ -150,15 +171,34 @@ def proposal_of(
     blocks: TrainingBlocks, chosen: tuple[Edit, ...], spec: str, device: str, capacity: int | None
 ) -> Proposal:
     """The estimate of some edits together. capacity: bytes of a card, or None."""
-    table = blocks.table
-    for edit in chosen:
-        table = edit.apply(table)
-    trace = table.to_trace()
-    need = _need(trace, spec, device)
+    trace = edited(blocks, chosen)
+    need = _need(trace, with_settings(spec, chosen), device)
     error = max(edit.error for edit in chosen)
     low, high = max(trace.max_load, round(need * (1 - error))), round(need * (1 + error))
     fits = None if capacity is None else high <= capacity
     return Proposal(chosen, trace.max_load, need, low, high, fits)
+
+
+def edited(blocks: TrainingBlocks, chosen: tuple[Edit, ...]) -> Trace:
+    """The trace of a program with some edits."""
+    table = blocks.table
+    for edit in chosen:
+        table = edit.apply(table)
+    return table.to_trace()
+
+
+def with_settings(spec: str, chosen: tuple[Edit, ...]) -> str:
+    """The allocator with the settings of some edits."""
+    parsed = parse(spec)
+    options = dict(edit.setting.split(":") for edit in chosen if edit.setting)
+    return str(replace(parsed, options={**parsed.options, **options})) if options else spec
+
+
+def _can_be_set(edit: Edit, spec: str) -> bool:
+    """Whether an edit has no setting, or one that the allocator has and nobody has given."""
+    name, parsed = edit.setting.partition(":")[0], parse(spec)
+    given = {"conf", name} & {*parsed.options}
+    return not name or (parsed.name == "caching" and not parsed.inner and not given)
 
 
 def _need(trace: Trace, spec: str, device: str) -> int:
@@ -175,15 +215,13 @@ def _missing(blocks: TrainingBlocks) -> str:
 
 
 def frame(answer: Answer, workload: str) -> pd.DataFrame:
-    """A row for each single edit, by need, then one for several edits if they are what fits.
+    """A row for each single edit, by need, then those of several edits that fit.
 
     edits, how, cost: lists, an element for each edit. load, need, low, high, run, saves: bytes; run
     is null where the edited program was not run. fits: null without a card. chosen: whether these
     edits fit and ask least of the user.
     """
-    proposals = [*answer.single]
-    if answer.enough is not None and len(answer.enough.edits) > 1:
-        proposals.append(answer.enough)
+    proposals = [*answer.single, *(found for found in answer.fitting if len(found.edits) > 1)]
     rows = [
         {
             "workload": workload,

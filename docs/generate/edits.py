@@ -11,26 +11,26 @@ import pandas as pd
 from allocbench.base import units
 
 RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "edits.csv"
-_NAME = r"^(checkpoint [a-z ]+?)(?: of .*)$"
-BUNDLED = "-train|-lora"
-"""In the names of the bundled programs, which the rules were not written with."""
-HEADINGS = ("change", "programs", "median", "lowest", "highest", "load, median", "load, worst")
+_NAME = r"^(checkpoint [a-z ]+?|freeze|free|ZeRO-3|batch in . parts)(?: .*)?$"
+HEADINGS = ("change", "runs", "load", "worst", "need", "worst", "reserved", "worst", "in range")
+COLUMNS = ("load", "need", "reserved")
 
 
-def rows(bundled: bool) -> Iterator[tuple[str, ...]]:
-    """By change: runs; errors of the need: median without sign, lowest, highest; of the load."""
+def rows() -> Iterator[tuple[str, ...]]:
+    """By change: the runs; the median error without sign, and the worst, of the load, the need and
+    the bytes that PyTorch reserved; the share of runs whose need is in the range of the estimate.
+    """
     found = pd.read_csv(RESULTS)
-    found = found[found["program"].str.contains(BUNDLED) == bundled]
+    if "run_load" not in found:
+        return
+    found = found.dropna(subset="run_load")
     change = found["edit"].str.replace(_NAME, r"\1", regex=True)
-    needs, loads = found["need"] / found["run_need"] - 1, found["load"] / found["run_load"] - 1
-    for name in change.unique():
-        need, load = needs[change == name], loads[change == name]
-        worst = max(load, key=abs)
-        cells = (
-            units.percent(need.abs().median()),
-            f"{need.min():+.1%}",
-            f"{need.max():+.1%}",
-            units.percent(load.abs().median()),
-            f"{worst:+.1%}",
-        )
-        yield name, str(len(need)), *cells
+    for name, group in found.groupby(change, sort=True):
+        errors = [group[column] / group[f"run_{column}"] - 1 for column in COLUMNS]
+        cells = [
+            text
+            for error in errors
+            for text in (units.percent(error.abs().median()), f"{max(error, key=abs):+.1%}")
+        ]
+        inside = group["run_need"].between(group["low"], group["high"]).sum()
+        yield str(name), str(len(group)), *cells, f"{inside} of {len(group)}"

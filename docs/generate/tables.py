@@ -343,9 +343,9 @@ def serving_example() -> str:
     return f"```text\n{served_example()}```"
 
 
-def edit_errors(of: str) -> str:
-    """Errors of estimates of `whatif`, for the programs of the workshop or the bundled ones."""
-    return table(edits.HEADINGS, edits.rows(of == "bundled"))
+def edit_errors() -> str:
+    """Errors of estimates of `whatif`."""
+    return table(edits.HEADINGS, edits.rows())
 
 
 def league_table(division: str) -> str:

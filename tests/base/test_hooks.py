@@ -101,6 +101,7 @@ def test_a_hook_that_is_given_twice_runs_once_also_in_children(site: Path) -> No
         "allocbench/base/hook/sitecustomize.py",
         "null_gpu/inside/__init__.py",
         "null_gpu/inside/dispatcher.py",
+        "workloads/edits_hook.py",
         "workloads/module_hook.py",
         "workloads/opened_files_hook.py",
         "workloads/recording_hook.py",

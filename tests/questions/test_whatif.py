@@ -13,11 +13,12 @@ import pytest
 
 from allocbench.commands import whatif as command
 from allocbench.errors import UsageError
-from allocbench.questions.edits import EIGHT_BIT_BLOCK, edits
+from allocbench.questions.edits import edits
 from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.questions.whatif import whatif
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, write
 from allocbench.workloads.block_table import BlockTable
+from allocbench.workloads.edits_hook import EIGHT_BIT_BLOCK
 from tests.commands import folder, run
 from tests.traces import make
 
@@ -245,8 +246,8 @@ def test_the_cheapest_edits_that_fit() -> None:
         (930, "8-bit optimizer state + chunked loss"),
         (815, "optimizer state in host memory"),  # one harder edit, before more of the easy ones
         (700, "ZeRO-3 on 8 GPUs"),
-        (400, "optimizer state in host memory + batch in 2 parts + ZeRO-3 on 8 GPUs"),
-        (300, None),
+        (400, "8-bit optimizer state + activations in host memory + ZeRO-3 on 8 GPUs"),
+        (250, None),
     ],
 )
 def test_the_edits_that_ask_least_are_chosen(mib: int, chosen: str | None) -> None:
@@ -266,6 +267,7 @@ def test_edits_are_ordered_by_what_they_ask() -> None:
     asked = [efforts[name] for name in ordered]
     assert asked == sorted(set(asked))
     assert efforts["optimizer state in host memory"] == efforts["update in the backward pass"]
+    assert max(efforts, key=lambda name: efforts[name]).startswith("freeze")
     assert efforts["batch in 2 parts"] == efforts["checkpoint each of layers.*"] == asked[1]
 
 

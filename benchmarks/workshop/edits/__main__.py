@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compare the estimates of `allocbench whatif` with runs of the edited programs on a null GPU.
 
-    python -m benchmarks.workshop.edits --python PATH
+    python -m benchmarks.workshop.edits predict --python PATH
+    python -m benchmarks.workshop.edits run --python PATH
 
-PATH is a Python with a CUDA build of PyTorch. The results go to benchmarks/results/edits.csv; a
-table of errors is printed. `program.py` makes the edits by its command line. The bundled training
-programs are edited from outside, as `allocbench whatif --run` does it.
+PATH is a Python with a CUDA build of PyTorch. The first command writes the estimates to
+benchmarks/results/edits.csv, the second adds what the runs have. The bundled programs are edited
+from outside, as `allocbench whatif --run` does it; `program.py` makes edits by its command line.
 """
 
 from __future__ import annotations
@@ -15,109 +16,150 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
+from allocbench.base.errors import UserError
 from allocbench.programs.program import ProgramSettings, ProgramWorkload, load
 from allocbench.questions.edits import edits
 from allocbench.questions.training_blocks import TrainingBlocks
-from allocbench.questions.whatif import RANKS, Proposal, proposal_of, run
+from allocbench.questions.whatif import RANKS, changed, edited, proposal_of, with_settings
 from allocbench.replays.runner import Runner
-from allocbench.workloads import catalog
+from allocbench.workloads import Trace, catalog
+from allocbench.workloads.recording import PEAK_RESERVED
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "benchmarks" / "results" / "edits.csv"
 PROGRAM = Path(__file__).with_name("program.py")
-DEVICE, ALLOCATOR, AMPLE = "null:h200", "caching", "sim:1TiB"
-PROGRAMS = (
-    "scores",
-    "scores --autocast",
-    "fused --autocast --batch 16",
-    "residual --optimizer SGD --batch 64",
-    "residual --autocast --batch 32",
-)
-EDITS = {
-    "checkpoint every second": "--checkpoint 2",
-    "checkpoint each": "--checkpoint 1",
-    "batch in 2 parts": "--parts 2",
-    "batch in 4 parts": "--parts 4",
-    "chunked loss": "--chunks 8",
-    "fused optimizer": "--fused",
-    "optimizer state in host memory": "--no-state",
-    "update in the backward pass": "--in-backward",
-    f"ZeRO-3 on {RANKS} GPUs": "--shard",
+DEVICE, ALLOCATOR, AMPLE, STEPS = "null:h200", "caching", "sim:1TiB", 3
+RUN = ("run_load", "run_need", "run_reserved")
+PROGRAMS = {
+    "scores": {
+        "batch in 2 parts": "--parts 2",
+        "batch in 4 parts": "--parts 4",
+        "chunked loss": "--chunks 8",
+        "memory-efficient attention": "--efficient",
+        f"ZeRO-3 on {RANKS} GPUs": "--shard",
+        "update in the backward pass": "--in-backward",
+    },
+    "scores --autocast": {
+        "batch in 2 parts": "--parts 2",
+        "batch in 4 parts": "--parts 4",
+        "chunked loss": "--chunks 8",
+        "memory-efficient attention": "--efficient",
+        f"ZeRO-3 on {RANKS} GPUs": "--shard",
+    },
+    "scores --keep-logits": {"free what": "--free-logits"},
+    "fused --autocast --batch 16": {
+        "batch in 2 parts": "--parts 2",
+        "batch in 4 parts": "--parts 4",
+        "chunked loss": "--chunks 8",
+        f"ZeRO-3 on {RANKS} GPUs": "--shard",
+    },
+    "fused --keep-gradients": {"no gradients between": "--free-gradients"},
+    "residual --optimizer SGD --batch 64": {
+        "batch in 2 parts": "--parts 2",
+        "batch in 4 parts": "--parts 4",
+        f"ZeRO-3 on {RANKS} GPUs": "--shard",
+    },
+    "fused --buckets": {"gradients in DDP's": "--views"},
+    "fused --buckets --autocast --batch 16": {"gradients in DDP's": "--views"},
 }
-KEPT, FREED = "--keep-gradients", "no gradients between the steps"
-TRAINING = ("gpt2-train", "resnet50-train", "moe-train", "diffusion-train", "llama3-8b-lora")
+"""By arguments of `program.py`: the beginnings of edits, and the options that make them."""
+SETTING = "expandable_segments:True"
+"""The only setting that the training programs are run with."""
 
 
-def compared(python: str) -> Iterator[dict[str, object]]:
-    """A row for each program and edit: the load and the need of the estimate, and of the run."""
-    for arguments in PROGRAMS:
-        blocks = TrainingBlocks(load(_program(python, arguments)))
-        known = edits(blocks, RANKS)
-        for start, option in EDITS.items():
-            for edit in known:
-                if edit.name.startswith(start):
-                    estimate = proposal_of(blocks, (edit,), ALLOCATOR, AMPLE, None)
-                    trace = load(_program(python, f"{arguments} {option}"))
-                    yield _row(arguments, estimate, _need(trace), trace.max_load)
-        kept = TrainingBlocks(load(_program(python, f"{arguments} {KEPT}")))
-        for edit in edits(kept, RANKS):
-            if edit.name == FREED:
-                estimate = proposal_of(kept, (edit,), ALLOCATOR, AMPLE, None)
-                yield _row(arguments, estimate, _need(blocks.trace), blocks.trace.max_load)
-    for name in TRAINING:
-        program = _bundled(python, name)
-        blocks = TrainingBlocks(load(program))
+def predicted(python: str) -> Iterator[dict[str, object]]:
+    """A row for each program and edit: load, need and reserved bytes of the estimate."""
+    for name in (*PROGRAMS, *catalog.captured()):
+        blocks = TrainingBlocks(load(_of(python, name)))
         for edit in edits(blocks, RANKS):
+            if not _is_run(name, edit.name, bool(edit.made)):
+                continue
             estimate = proposal_of(blocks, (edit,), ALLOCATOR, AMPLE, None)
-            if estimate.made:
-                ran = run(program, estimate, ALLOCATOR, AMPLE, None)
-                yield _row(name, estimate, ran.run or 0, ran.run_load or 0)
+            spec = with_settings(ALLOCATOR, (edit,))
+            reserved = Runner(edited(blocks, (edit,)), AMPLE).counted(spec)["peak_reserved"]
+            yield {
+                "program": name,
+                "edit": edit.name,
+                "load": estimate.load,
+                "need": estimate.need,
+                "reserved": reserved,
+                "low": estimate.low,
+                "high": estimate.high,
+            }
 
 
-def _program(python: str, arguments: str) -> ProgramWorkload:
-    device = f"{DEVICE},rank=0,world={RANKS}" if "--shard" in arguments else DEVICE
-    settings = ProgramSettings(device=device, quiet=True)
-    return ProgramWorkload((python, str(PROGRAM), *arguments.split()), settings)
+def _is_run(program: str, edit: str, is_made: bool) -> bool:
+    if program in PROGRAMS:
+        return any(edit.startswith(start) for start in PROGRAMS[program])
+    training = catalog.bundled(program).purpose == "training"
+    return is_made and (not training or ":" not in edit or edit == SETTING)
 
 
-def _bundled(python: str, name: str) -> ProgramWorkload:
-    command = (python, "-m", catalog.bundled(name).module, "--device", "cuda")
-    return ProgramWorkload(command, ProgramSettings(device=DEVICE, quiet=True), name)
+def ran(python: str, program: str, edit: str) -> dict[str, int]:
+    """What the program with an edit has."""
+    original, spec = _of(python, program), ALLOCATOR
+    if program in PROGRAMS:
+        options = PROGRAMS[program]
+        (option,) = (options[start] for start in options if edit.startswith(start))
+        trace = load(_of(python, f"{program} {option}"))
+    else:
+        blocks = TrainingBlocks(load(original))
+        (chosen,) = (one for one in edits(blocks, RANKS) if one.name == edit)
+        spec = with_settings(ALLOCATOR, (chosen,))
+        trace = load(changed(original, proposal_of(blocks, (chosen,), spec, AMPLE, None)))
+    reserved = int(trace.provenance.extra[PEAK_RESERVED])
+    return dict(zip(RUN, (trace.max_load, _need(trace, spec), reserved), strict=True))
 
 
-def _need(trace: object) -> int:
-    return Runner(trace, AMPLE).rough_capacity(ALLOCATOR) or 0  # type: ignore[arg-type]
+def _of(python: str, name: str) -> ProgramWorkload:
+    """A bundled program by its name, or `program.py` with arguments."""
+    if name in catalog.captured():
+        command = (python, "-m", catalog.bundled(name).module, "--device", "cuda")
+        settings = ProgramSettings(device=DEVICE, quiet=True, steps=STEPS)
+        return ProgramWorkload(command, settings, name)
+    ranks = "--shard" in name or "--buckets" in name
+    device = f"{DEVICE},rank=0,world={RANKS}" if ranks else DEVICE
+    settings = ProgramSettings(device=device, quiet=True, steps=STEPS)
+    return ProgramWorkload((python, str(PROGRAM), *name.split()), settings)
 
 
-def _row(program: str, estimate: Proposal, need: int, load: int) -> dict[str, object]:
-    return {
-        "program": program,
-        "edit": estimate.name,
-        "load": estimate.load,
-        "run_load": load,
-        "need": estimate.need,
-        "run_need": need,
-    }
+def _need(trace: Trace, spec: str) -> int:
+    return Runner(trace, AMPLE).rough_capacity(spec) or 0
 
 
 def main() -> None:
-    """Run all programs and write the results."""
+    """Estimate, or run, all programs and write the results."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.workshop.edits", description=__doc__
     )
+    parser.add_argument("stage", choices=["predict", "run"])
     parser.add_argument("--python", required=True, help="with a CUDA build of PyTorch")
     arguments = parser.parse_args()
     os.environ["PYTHONPATH"] = str(ROOT)  # for the bundled programs
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        rows = []
-        for row in compared(arguments.python):
+        if arguments.stage == "predict":
+            table = pd.DataFrame(predicted(arguments.python))
+            table.to_csv(RESULTS, index=False)
+            return
+        table = pd.read_csv(RESULTS)
+        rows = list[dict[str, Any]]()
+        number = table.groupby("program").cumcount()  # a run that is stopped has all programs
+        table = table.iloc[number.argsort(kind="stable")]
+        for record in table.to_dict("records"):
+            row: dict[str, Any] = {str(column): value for column, value in record.items()}
+            row |= dict.fromkeys(RUN)
+            try:
+                row |= ran(arguments.python, row["program"], row["edit"])
+            except UserError as error:
+                print(f"{row['program']}, {row['edit']}: {error}", flush=True)
             rows.append(row)
             print(row, flush=True)
-    pd.DataFrame(rows).to_csv(RESULTS, index=False)
+            pd.DataFrame(rows).astype(dict.fromkeys(RUN, "Int64")).to_csv(RESULTS, index=False)
 
 
 if __name__ == "__main__":

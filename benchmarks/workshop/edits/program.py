@@ -69,6 +69,7 @@ class Transformer(nn.Module):
 
     def __init__(self, fused: bool, width: int = 768, layers: int = 8, heads: int = 12) -> None:
         super().__init__()
+        self.logits: Tensor | None = None
         self.tokens, self.positions = nn.Embedding(VOCABULARY, width), nn.Embedding(TOKENS, width)
         self.blocks = nn.ModuleList(Block(width, heads, fused) for _ in range(layers))
         self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, VOCABULARY, bias=False)
@@ -84,7 +85,8 @@ class Transformer(nn.Module):
         ids = torch.randint(0, VOCABULARY, (batch, TOKENS + 1), device="cuda")
         states, targets = self(ids[:, :-1], every).flatten(0, 1), ids[:, 1:].flatten()
         if chunks == 1:
-            return functional.cross_entropy(self.head(states), targets)
+            self.logits = self.head(states)
+            return functional.cross_entropy(self.logits, targets)
 
         def part(states: Tensor, targets: Tensor) -> Tensor:
             return functional.cross_entropy(self.head(states), targets, reduction="sum")
@@ -128,6 +130,7 @@ class ResidualNetwork(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.logits: Tensor | None = None
         self.stem = nn.Sequential(
             nn.Conv2d(3, 64, 7, 2, 3, bias=False), nn.BatchNorm2d(64), nn.ReLU(inplace=True)
         )
@@ -152,6 +155,19 @@ def _through(blocks: nn.ModuleList, x: Tensor, every: int) -> Tensor:
         chosen = every and number % every == 0
         x = checkpoint(block, x, use_reentrant=False) if chosen else block(x)
     return x
+
+
+class _Loss(nn.Module):
+    """The loss as the forward pass, which DistributedDataParallel needs."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: int, every: int, chunks: int) -> Tensor:
+        """The loss of a random batch."""
+        loss: Tensor = self.model.loss(batch, every, chunks)  # type: ignore[operator]
+        return loss
 
 
 def _shard(model: nn.Module) -> None:
@@ -190,12 +206,23 @@ def main() -> None:
     parser.add_argument("--no-state", action="store_true", help="as if it were in host memory")
     parser.add_argument("--in-backward", action="store_true")
     parser.add_argument("--keep-gradients", action="store_true")
+    parser.add_argument("--free-gradients", action="store_true", help="after all")
+    parser.add_argument("--keep-logits", action="store_true", help="until the next forward pass")
+    parser.add_argument("--free-logits", action="store_true", help="at the end of each step")
+    parser.add_argument("--efficient", action="store_true", help="attention without scores")
     parser.add_argument("--shard", action="store_true")
+    parser.add_argument("--buckets", action="store_true", help="DistributedDataParallel")
+    parser.add_argument("--views", action="store_true", help="gradients are views of its buckets")
     options = parser.parse_args()
     language = options.model != "residual"
-    model = (Transformer(options.model == "fused") if language else ResidualNetwork()).cuda()
+    fused = options.model == "fused" or options.efficient
+    model = (Transformer(fused) if language else ResidualNetwork()).cuda()
     if options.shard:
         _shard(model)
+    step: nn.Module = _Loss(model)
+    if options.buckets:
+        torch.distributed.init_process_group("nccl")
+        step = nn.parallel.DistributedDataParallel(step, gradient_as_bucket_view=options.views)
     kind = getattr(torch.optim, options.optimizer)
     optimizer = None
     if options.in_backward:
@@ -208,14 +235,18 @@ def main() -> None:
         optimizer = kind(model.parameters(), lr=1e-4, **momentum, **fused)
     for _ in range(options.steps):
         if optimizer:
-            optimizer.zero_grad(set_to_none=not options.keep_gradients)
+            optimizer.zero_grad(set_to_none=options.free_gradients or not options.keep_gradients)
         for _ in range(options.parts):
             with torch.autocast("cuda", torch.bfloat16, enabled=options.autocast):
                 batch = options.batch // options.parts
-                loss = model.loss(batch, options.checkpoint, options.chunks)
+                loss = step(batch, options.checkpoint, options.chunks)
+            if not options.keep_logits:
+                model.logits = None
             (loss / options.parts).backward()
         if optimizer:
             optimizer.step()
+        if options.free_logits:
+            model.logits = None
 
 
 if __name__ == "__main__":

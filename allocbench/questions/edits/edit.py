@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An edit: one change of a program that needs less memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from allocbench.workloads.block_table import BlockTable
+
+_ERRORS = {"update": 0.05, "state": 0.05, "activations": 0.15}
+"""Error of the need by family: little where an edit leaves the order of the other events as it is,
+most where fragmentation depends on an order that is modelled."""
+_ERROR = 0.1
+"""Error of the other families."""
+
+
+@dataclass(frozen=True, eq=False)
+class Edit:
+    """One change of a program.
+
+    name: for a table. how: what to change. cost: what it costs besides memory. family: what it acts
+    on; two edits of one family exclude each other. effort: what it asks of the user: 1 an argument,
+    2 some lines, 3 another way to train, 4 more GPUs, 5 to train other parameters. apply: the
+    change of the blocks. made: what makes the change in a program that runs, as `edits_hook` reads
+    it; empty if nothing can. setting: of PyTorch's allocator, such as "expandable_segments:True".
+    """
+
+    name: str
+    how: str
+    cost: str
+    family: str
+    effort: int
+    apply: Callable[[BlockTable], BlockTable]
+    made: Mapping[str, Any] = field(default_factory=dict)
+    setting: str = ""
+
+    @property
+    def error(self) -> float:
+        """How far the need may be off, as a share of it; measured in docs/whatif.md."""
+        return _ERRORS.get(self.family, _ERROR)
