@@ -62,9 +62,7 @@ def _searched(found: Best) -> Iterator[Trial]:
 
 
 def _edits(edited: Edited, capacity: int) -> Iterator[Trial]:
-    chosen = edited.enough
-    together = [chosen] if chosen is not None and len(chosen.edits) > 1 else []
-    for one in (*edited.single, *together):
+    for one in edited.proposals:
         costs = "; ".join(edit.cost for edit in one.edits)
         yield Trial("edit", one.name, "estimate", one.need, one.high <= capacity, costs)
 

@@ -80,6 +80,11 @@ class Answer:
         """The proposal that fits and asks least of the user, or None."""
         return self.fitting[0] if self.fitting else None
 
+    @property
+    def proposals(self) -> Sequence[Proposal]:
+        """Those of one edit, then those of several that fit."""
+        return [*self.single, *(found for found in self.fitting if len(found.edits) > 1)]
+
 
 def whatif(
     trace: Trace,
@@ -221,7 +226,6 @@ def frame(answer: Answer, workload: str) -> pd.DataFrame:
     is null where the edited program was not run. fits: null without a card. chosen: whether these
     edits fit and ask least of the user.
     """
-    proposals = [*answer.single, *(found for found in answer.fitting if len(found.edits) > 1)]
     rows = [
         {
             "workload": workload,
@@ -237,6 +241,6 @@ def frame(answer: Answer, workload: str) -> pd.DataFrame:
             "fits": proposal.fits,
             "chosen": answer.enough is not None and proposal.edits == answer.enough.edits,
         }
-        for proposal in proposals
+        for proposal in answer.proposals
     ]
     return pd.DataFrame(rows).astype({"run": "Int64"})

@@ -212,9 +212,9 @@ def test_everything_that_was_tried() -> None:
         if one.kind in ("setting", "allocator") and one.need is not None:
             assert one.fits == run.completes(one.change), one
     edits = {one.change: one.fits for one in trials if one.kind == "edit"}
-    found = whatif(trace, "caching", device, capacity=run.capacity)
+    found = whatif(trace, "caching", device, capacity=run.capacity, settings=False)
     assert found.enough is not None
-    assert edits == {one.name: one.fits for one in (*found.single, found.enough)}
+    assert edits == {one.name: one.fits for one in found.proposals}
     cards = {one.change for one in trials if one.kind == "card" and one.fits}
     assert cards == set(run.cards("caching"))
     for remedy in answer.remedies:
