@@ -4,7 +4,9 @@
 
 #include <unistd.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <vector>
 
 #include "null_gpu/native/machine.hpp"
@@ -155,4 +157,16 @@ NULL_GPU_API int null_cuCtxGetLimit(Size* size, int) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuGetExportTable(void const**, void const*) { return kNotFound; }
+// Tables of functions that are in none of CUDA's headers. A copy of CUDA's runtime that is linked
+// into a library asks for this one first, and cannot work without it.
+NULL_GPU_API int null_cuGetExportTable(void const**, void const* id) {
+  constexpr unsigned char kOfRuntime[] = {0x6b, 0xd5, 0xfb, 0x6c, 0x5b, 0xf4, 0xe7, 0x4a};
+  static std::atomic<bool> reported = false;
+  if (std::memcmp(id, kOfRuntime, sizeof kOfRuntime) == 0 && !reported.exchange(true)) {
+    std::fputs(
+        "allocbench: a library has its own copy of CUDA's runtime (nvcc -cudart static), which"
+        " a null GPU does not serve: its calls fail; link it with -cudart shared\n",
+        stderr);
+  }
+  return kNotFound;
+}

@@ -200,6 +200,9 @@ NULL_GPU_API int null_cudaSetDeviceFlags(unsigned) { return kSuccess; }
 NULL_GPU_ALIAS(cudaDeviceReset, cudaSetDeviceFlags);
 NULL_GPU_ALIAS(cudaDeviceSetLimit, cudaSetDeviceFlags);
 NULL_GPU_ALIAS(cudaDeviceEnablePeerAccess, cudaSetDeviceFlags);
+NULL_GPU_API int null_cuProfilerInitialize(char const*, char const*, int) { return kSuccess; }
+NULL_GPU_API int null_cuProfilerStart() { return kSuccess; }
+NULL_GPU_ALIAS(cuProfilerStop, cuProfilerStart);
 NULL_GPU_ALIAS(cudaProfilerStart, cudaSetDeviceFlags);
 NULL_GPU_ALIAS(cudaProfilerStop, cudaSetDeviceFlags);
 

@@ -62,7 +62,14 @@ NULL_GPU_API int null_cuGetProcAddress_v2(char const* name, void** function, int
                                           unsigned long long, int* status) {
   *function = symbol(name);
   if (status != nullptr) *status = *function == nullptr;
-  return *function == nullptr ? null_missing(name, kNotFound) : kSuccess;
+  if (*function != nullptr) return kSuccess;
+  return *name == '\0' ? kNotFound : null_missing(name, kNotFound);
+}
+
+// Of CUDA 11, without the status. Libraries find it by its name in the driver's library.
+NULL_GPU_API int null_cuGetProcAddress(char const* name, void** function, int version,
+                                       unsigned long long flags) {
+  return null_cuGetProcAddress_v2(name, function, version, flags, nullptr);
 }
 
 // `status` says whether the symbol exists; the call itself succeeds, as in CUDA's runtime.

@@ -33,6 +33,25 @@ def made(name, *arguments):
 """
 
 
+def test_functions_of_the_driver_by_name() -> None:
+    found = seen(
+        BEFORE
+        + """
+address, status = c_void_p(), c_int()
+def looked_up(name):
+    old = call("cuGetProcAddress", name, byref(address), 13000, U(0)), bool(address.value)
+    new = call("cuGetProcAddress_v2", name, byref(address), 13000, U(0), byref(status))
+    return [*old, new, bool(address.value), status.value]
+for name in (b"cuMemAlloc", b"cuProfilerStart", b"cuNothing", b""):
+    seen[name.decode()] = looked_up(name)
+seen["table"] = call("cuGetExportTable", byref(address), bytes(16))
+"""
+    )
+    assert found["cuMemAlloc"] == found["cuProfilerStart"] == [0, True, 0, True, 0]
+    assert found["cuNothing"] == found[""] == [500, False, 500, False, 1]
+    assert found["table"] == 500
+
+
 def test_the_driver_is_initialized_by_a_call_and_then_needs_a_context() -> None:
     found = seen(
         BEFORE
