@@ -175,21 +175,24 @@ def read_offsets(path: str | Path, blocks: Lifetimes) -> NDArray[np.uint64]:
 
     try:
         table = pd.read_csv(path, dtype=str, usecols=["id", "offset"], keep_default_na=False)
-    except (ValueError, OSError) as error:
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}") from error
+    except ValueError as error:
         raise TraceError(f"{path}: not a CSV with the columns id and offset: {error}") from error
-    offsets = {
-        name: whole_number(text.strip(), ",")
-        for name, text in zip(table["id"], table["offset"], strict=True)
-    }
-    known = set(blocks.ids)
-    for name, offset in offsets.items():
-        if name not in known or offset is None or not 0 <= offset <= MAX_SIZE:
-            wrong = "is no block" if name not in known else "has an offset that is no whole number"
+    known, offsets = set(blocks.ids), dict[str, int]()
+    for name, text in zip(table["id"], table["offset"], strict=True):
+        offset = whole_number(text.strip(), ",")
+        if name not in known or name in offsets:
+            wrong = "is there twice" if name in offsets else "is no block"
             raise TraceError(f"{path}: '{short(name)}' {wrong}")
-    missing = [name for name in blocks.ids if name not in offsets]
-    if missing or len(table) != len(offsets):
-        wrong = f"block {short(missing[0])} has no offset" if missing else "an id is there twice"
-        raise TraceError(f"{path}: {wrong}")
+        if offset is None or not 0 <= offset <= MAX_SIZE:
+            raise TraceError(
+                f"{path}: '{short(name)}' has the offset '{short(text)}', which is no whole number"
+                f" up to {MAX_SIZE:,}"
+            )
+        offsets[name] = offset
+    if missing := [name for name in blocks.ids if name not in offsets]:
+        raise TraceError(f"{path}: block {short(missing[0])} has no offset")
     return np.array([offsets[name] for name in blocks.ids], np.uint64)
 
 

@@ -27,7 +27,11 @@ from allocbench.questions.model_plan import ModelPlan, plan_model
 from allocbench.reports.advice.error_text import xla_plan
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from allocbench.workloads import OperatorGraph
+    from allocbench.workloads.block_lifetimes import Lifetimes
 
 EXAMPLES = (
     "allocbench plan gpt2-train --planner greedy_by_size",
@@ -109,14 +113,16 @@ def run(
         blocks, is_csv = plannable
         default, xla = 1 if is_csv else _ALIGNMENT, None
     lives = blocks.size, blocks.first, blocks.last
-    with errors_naming(source), _progress() as report:
+    alignment = default if alignment is None else alignment
+    with errors_naming(judged or source), _progress() as report:
         if judged:
-            plan = allocators.judge(*lives, read_offsets(judged, blocks), planner=judged)
+            given = _aligned(judged, blocks, read_offsets(judged, blocks), alignment)
+            plan = allocators.judge(*lives, given, planner=judged)
         else:
             plan = allocators.plan(
                 *lives,
                 planner=planner,
-                alignment=default if alignment is None else alignment,
+                alignment=alignment,
                 time_limit=time_limit,
                 report=report,
             )
@@ -126,6 +132,21 @@ def run(
         numbers["xla_height"] = xla
         table.caption = xla_plan(plan.height, xla)
     _write(json, numbers, output, write, table)
+
+
+def _aligned(
+    path: str, blocks: Lifetimes, offsets: NDArray[np.uint64], alignment: int
+) -> NDArray[np.uint64]:
+    """The offsets; raises UsageError if one is no multiple of the alignment."""
+    if alignment < 1:
+        raise UsageError(f"alignment {alignment} must be a power of two")
+    if wrong := (offsets % alignment).nonzero()[0].tolist():
+        first = wrong[0]
+        raise UsageError(
+            f"{path}: {len(wrong):,} of {len(offsets):,} offsets are no multiples of {alignment}:"
+            f" block {blocks.ids[first]} is at {offsets[first]:,}"
+        )
+    return offsets
 
 
 def _write(

@@ -116,11 +116,12 @@ def test_a_mistake_is_one_line_and_exit_code_2(command: str, message: str) -> No
     [
         ("id,offset\na,0\nb,4\n", None),
         ("offset,id,more\n0,a,x\n4,b,y\n", None),
-        ("id,offset\na,0\nb,3\n", "blocks 0 and 1 are alive at the same time and overlap"),
+        ("id,offset\na,0\nb,3\n", "own.csv: blocks 0 and 1 are alive at the same time and overlap"),
         ("id,offset\na,0\n", "block b has no offset"),
         ("id,offset\na,0\nb,4\nc,9\n", "'c' is no block"),
-        ("id,offset\na,0\nb,four\n", "'b' has an offset that is no whole number"),
-        ("id,offset\na,0\na,0\nb,4\n", "an id is there twice"),
+        ("id,offset\na,0\nb,four\n", "'b' has the offset 'four', which is no whole number"),
+        ("id,offset\na,0\nb,-4\n", "'b' has the offset '-4', which is no whole number"),
+        ("id,offset\na,0\na,0\nb,4\n", "'a' is there twice"),
         ("id,place\na,0\n", "not a CSV with the columns id and offset"),
     ],
 )
@@ -134,3 +135,6 @@ def test_offsets_of_another_planner(tmp_path: Path, table: str, message: str | N
     else:
         numbers = json.loads(done.stdout)
         assert (numbers["height"], numbers["lower_bound"], numbers["optimal"]) == (10, 10, True)
+        assert run("blocks.csv --offsets own.csv --alignment 4 --json -").exit_code == 0
+        told = run("blocks.csv --offsets own.csv --alignment 8").stderr
+        assert told == ("error: own.csv: 1 of 2 offsets are no multiples of 8: block b is at 4\n")
