@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -147,6 +148,8 @@ def _table(title: str, trials: pd.DataFrame) -> Table:
         settings = options_of(row["allocator"])
         host, least = row["seconds_per_event_cold"], row["min_capacity"]
         notes = [note for note in ("best", "least", "default") if row[note]]
+        if row["least"]:
+            notes[notes.index("least")] += _within(row, trials)
         if row["failures"]:
             notes.append(units.count(row["failures"], "failure"))
         table.add_row(
@@ -179,7 +182,10 @@ def _least(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     fits = consequence(need, need <= run.capacity, run.capacity, where, None, bound)
     fits = f" and {fits}" if fits else ""
     card = f" Smallest card: {row['card']}." if row["card"] else ""
-    with_least = f"With the settings that need the least, the program {needs(need, bound)}"
+    with_least = (
+        f"With the settings that need the least{_within(row, trials)}, the program"
+        f" {needs(need, bound)}"
+    )
     if default.capacity is None:
         return f"{with_least}{fits}.{card} With {now}, no device is enough. To use them:"
     less = units.percent(1 - need / default.capacity)
@@ -187,6 +193,12 @@ def _least(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     failed = units.count(default.failures, "request")
     fails = "" if default.serves else f" With {now}, {failed} failed here."
     return f"{with_least}{before}{',' if fits else ''}{fits}.{card}{fails} To use them:"
+
+
+def _within(row: Mapping[str, Any], trials: pd.DataFrame) -> str:
+    """What to add to "least" if another setting needs less, but not clearly."""
+    smallest = trials.loc[trials["pareto"], "min_capacity"].min()
+    return "" if row["min_capacity"] == smallest else " to within 1%"
 
 
 def _doubt(tuned: Tuned) -> list[str]:

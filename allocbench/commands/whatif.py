@@ -18,6 +18,7 @@ from allocbench.inputs.devices import device_of
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.reports.advice.coverage import needs
 
 if TYPE_CHECKING:
     from allocbench.questions.whatif import Answer, Proposal
@@ -66,6 +67,7 @@ def run(
     """
     from allocbench.inputs import Unchosen
     from allocbench.inputs.question import read  # imported late: --help stays fast
+    from allocbench.questions.check import shown
     from allocbench.questions.whatif import frame, whatif
     from allocbench.replays.runner import Runner
 
@@ -84,7 +86,8 @@ def run(
         answer = _run(answer, workload, allocator, question.device)
     with records_written(frame(answer, name), json):
         if json != STDOUT:
-            _print(answer, label(card or question.device))
+            part = not shown(trace, capacity or 0)
+            _print(answer, label(card or question.device), trace.coverage.bound, part)
 
 
 def _run(answer: Answer, workload: str, spec: str, device: str) -> Answer:
@@ -106,9 +109,10 @@ def _run(answer: Answer, workload: str, spec: str, device: str) -> Answer:
     return replace(answer, single=single, fitting=[one for one in fitting if one.fits])
 
 
-def _print(answer: Answer, device: str) -> None:
+def _print(answer: Answer, device: str, bound: bool = False, part: bool = False) -> None:
+    """bound, part: whether the program may need more, and so much that its edits may not fit."""
     out = console()
-    out.print(Text(_headline(answer, device)))
+    out.print(Text(_headline(answer, device, bound, part)))
     if answer.enough is not None:
         for edit in answer.enough.edits:
             out.print(Text(f"  {edit.how}; costs: {edit.cost}"))
@@ -124,22 +128,20 @@ def _print(answer: Answer, device: str) -> None:
     out.print(table)
 
 
-def _headline(answer: Answer, device: str) -> str:
+def _headline(answer: Answer, device: str, bound: bool, part: bool) -> str:
     from allocbench.questions.whatif import MOST_EDITS
 
-    needs = f"The program needs {units.size(answer.need)}"
+    needed = f"The program {needs(answer.need, bound)}"
+    it = "what was recorded" if part else "it"
     if answer.capacity is None:
-        return f"{needs}."
+        return f"{needed}."
     if answer.need <= answer.capacity:
-        return f"{needs} and fits {device} as it is."
+        return f"{needed}, and {it} fits {device} as it is."
+    needed += f"; {device} has {units.size(answer.capacity)}. "
     if answer.enough is None:
-        return (
-            f"{needs}; {device} has {units.size(answer.capacity)}. No {MOST_EDITS} of these"
-            " changes together are sure to be enough."
-        )
+        return f"{needed}No {MOST_EDITS} of these changes together are sure to be enough."
     return (
-        f"{needs}; {device} has {units.size(answer.capacity)}. It fits with {answer.enough.name}:"
-        f" about {_range(answer.enough)}."
+        f"{needed}{it.capitalize()} fits with {answer.enough.name}: about {_range(answer.enough)}."
     )
 
 

@@ -214,7 +214,7 @@ class _Case:
             return self._made("grows", told, remedies, more=grows)
         if leak and leak.counts(trace, need, capacity):
             return self._made("grows", sentences.grows(self.device, False, *grows))
-        if not _shown(trace, capacity):
+        if not shown(trace, capacity):
             told = sentences.part_fits(self.device, need, self.smallest)
             return self._made("unknown", told)
         remedies = ()
@@ -257,7 +257,7 @@ class _Case:
         told = sentences.fragmented(*case)
         if settings:
             verdict = "fits_with_setting"
-            told = sentences.needs_setting(*case, part=not _shown(trace, run.capacity))
+            told = sentences.needs_setting(*case, part=not shown(trace, run.capacity))
         return self._made(verdict, told, remedies, event, (growth,) if leak else ())
 
     @cached_property
@@ -354,6 +354,8 @@ class _Case:
         more: tuple[str, ...] = (),
     ) -> Answer:
         trace, run = self.trace, self.run
+        part = not shown(trace, run.capacity)
+        remedies = tuple(replace(one, bound=part) for one in remedies[: sentences.MOST_REMEDIES])
         checks = [line for remedy in remedies[:1] for line in _checks(remedy, trace)]
         return Answer(
             run.workload,
@@ -364,7 +366,7 @@ class _Case:
             trace.coverage.bound,
             run.capacity,
             run.card(self.allocator),
-            remedies[: sentences.MOST_REMEDIES],
+            remedies,
             "at the peak" if event is None else "when the request fails",
             _holders(trace, event, self.everything),
             (*more, *self._pools(), *_lacks(trace, run.capacity), *checks),
@@ -381,7 +383,7 @@ class _Case:
         )
 
 
-def _shown(trace: Trace, capacity: int) -> bool:
+def shown(trace: Trace, capacity: int) -> bool:
     """Whether a trace shows enough to say that its program fits."""
     coverage = trace.coverage
     if not coverage.bound:
@@ -399,7 +401,7 @@ def _lacks(trace: Trace, capacity: int) -> tuple[str, ...]:
     """What a trace lacks, and how to record it."""
     notes = (trace.coverage.sentence, str(trace.provenance.extra.get("note", "")))
     lines = [f"{note[0].upper()}{one_line(note[1:])}." for note in notes if note]
-    return tuple(lines if _shown(trace, capacity) else [*lines, *_to_know_more(trace)])
+    return tuple(lines if shown(trace, capacity) else [*lines, *_to_know_more(trace)])
 
 
 def _to_know_more(trace: Trace) -> tuple[str, ...]:
@@ -410,7 +412,8 @@ def _to_know_more(trace: Trace) -> tuple[str, ...]:
 
 def _checks(remedy: Remedy, trace: Trace) -> list[str]:
     """What to check before a setting is used."""
-    return caveats(remedy.change, trace) if remedy.kind == "setting" else []
+    lines = caveats(remedy.change, trace) if remedy.kind == "setting" else []
+    return [f"{sentences.upper(line)}." for line in lines]
 
 
 def _holders(trace: Trace, event: int | None, everything: bool) -> tuple[Holder, ...]:

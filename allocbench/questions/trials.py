@@ -14,7 +14,7 @@ from allocbench.questions.whatif import Answer as Edited
 from allocbench.replays.capacity import STEP
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Runner
-from allocbench.reports.advice.check import ORDER, Change, Rest, Trial
+from allocbench.reports.advice.check import ORDER, Change, Rest, Trial, upper
 from allocbench.reports.advice.choosing import kind
 from allocbench.reports.advice.recommending import LOSSES
 from allocbench.reports.rows.results import records
@@ -104,4 +104,4 @@ def _assumed(run: Runner, allocator: str, found: Best, edited: Edited | str) -> 
         )
     yield from notes(run.device, trace.provenance.device)
     for line in modelled([str(spec) for spec in found.rows["allocator"]]):
-        yield f"{line[0].upper()}{line[1:]}."
+        yield f"{upper(line)}."

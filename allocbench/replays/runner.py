@@ -28,7 +28,14 @@ from allocbench.allocators.devices import COST_MODELS, cost_model
 from allocbench.allocators.spec import parse
 from allocbench.base.cards import Card, cards, context
 from allocbench.replays import PASSES
-from allocbench.replays.capacity import STEP, Boundary, boundary, completes_on, rough_capacity
+from allocbench.replays.capacity import (
+    STEP,
+    Boundary,
+    boundary,
+    completes_on,
+    roomy,
+    rough_capacity,
+)
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.timing import device_seconds, time_passes
 from allocbench.reports.rows.assumptions import Cost, Estimate, to_text
@@ -150,10 +157,24 @@ class LargeRunner:
         counts = self._counts.get(spec) or self.counted(spec, stable=False)
         return {name: max(counts[name], self.held) for name in ("max_load", "peak_reserved")}
 
+    def _unlimited(self, spec: str) -> dict[str, int]:
+        """The same of a replay on a device that refuses nothing, or on a GPU as it is.
+
+        So the capacity of the device does not change what is found for an allocator that completes
+        on some devices and fails on some larger ones.
+        """
+        bounds = self._bounds(spec)
+        refused = bounds["max_load"] > self.capacity or self.counted(spec)["retries"]
+        if self.simulated and (refused or self.counted(spec)["failures"]):
+            ample = fresh(spec, roomy(self.device, self.trace), self.trace)
+            counts = counted(self.trace, ample, changes=self.changes)
+            bounds["peak_reserved"] = counts["peak_reserved"]
+        return {name: max(size, self.held) for name, size in bounds.items()}
+
     def _boundary(self, spec: str, above: bool = False) -> Boundary:
         return boundary(
             partial(self._completes_on, spec),
-            **self._bounds(spec),
+            **self._unlimited(spec),
             above=above,
             also=(self.capacity, *(card.free - self.outside for card in cards())),
             events=len(self.trace),

@@ -62,6 +62,7 @@ class Remedy:
     setting: str = ""
     how: str = ""
     costs: str = ""
+    bound: bool = False
 
     @property
     def words(self) -> str:
@@ -74,6 +75,8 @@ class Remedy:
     def outcome(self) -> str:
         """What a replay or a run needed, and what is lost."""
         verb = {"run": "reserves", "replay": "needs", "estimate": "needs about"}[self.tried]
+        if self.bound:
+            verb = verb.replace("needs", "needs at least")
         size = "" if self.need is None else f"{verb} {units.size(self.need)} "
         costs = f"; costs: {self.costs}" if self.costs else ""
         return f"{size}({self.tried}){costs}"
@@ -192,7 +195,7 @@ def pools(count: int, need: int, alone: int) -> str:
 def fragmented(device: str, fails: str, load: int, capacity: int) -> str:
     """It fails although the load is below the capacity, and no setting is enough."""
     return (
-        f"DOES NOT FIT {device}: fragmented. {_upper(_in_pieces(fails, load, capacity))}. No"
+        f"DOES NOT FIT {device}: fragmented. {upper(_in_pieces(fails, load, capacity))}. No"
         " setting that was tried is enough."
     )
 
@@ -226,7 +229,7 @@ def grows(device: str, fails: bool, how: str, request: str = "") -> str:
     request: which request fails, if the device is not full of what accumulates by then.
     """
     head = f"DOES NOT FIT {device}" if fails else f"FITS {device} ONLY AT FIRST"
-    first = f"{_upper(request)}. " if request else ""
+    first = f"{upper(request)}. " if request else ""
     return f"{head}: it grows. {first}{how}"
 
 
@@ -270,5 +273,6 @@ def request_fails(request: int, operator: str, step: int) -> str:
     return f"a request for {units.size(request)}{by} fails{where}"
 
 
-def _upper(words: str) -> str:
+def upper(words: str) -> str:
+    """Words at the beginning of a sentence."""
     return words[:1].upper() + words[1:]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -10,6 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench.replays.capacity import LIMIT, STEP, boundary, rough_capacity
+from allocbench.replays.runner import Runner
+from allocbench.workloads import ALLOC, FREE
+from tests.traces import MIB, Event, make
 
 SIZES = st.integers(1, 40 * STEP)
 
@@ -97,3 +101,34 @@ def test_an_allocator_that_is_not_monotone() -> None:
     assert exact.capacity == alone
     quiet = boundary(enough, max_load=load, peak_reserved=reserved, also=(100 * STEP,), above=False)
     assert quiet.capacity == 100 * STEP
+
+
+def test_the_need_does_not_depend_on_the_device_that_is_asked_about() -> None:
+    """PyTorch's allocator completes this on 3,070 MiB, fails on 3,102 MiB, completes on 3,104 MiB.
+
+    Requests grow from batch to batch, and small results lie between them. On a device of 7.5 GiB,
+    cached segments are freed to serve the last ones, which lowers the peak.
+    """
+    rows: list[Event] = []
+
+    def alloc(size: int) -> int:
+        rows.append((ALLOC, sum(op == ALLOC for op, *_ in rows), size))
+        return rows[-1][1]
+
+    draw = random.Random(11)
+    for _ in range(24):
+        alloc(64 * MIB)
+    for batch in range(12):
+        kept = []
+        for layer in range(24):
+            large = alloc((20 + batch * 3) * MIB + layer * MIB // 2)
+            kept.append(alloc(6 * MIB + layer * draw.randrange(1, 200) * 1024))
+            rows.append((FREE, large, 0))
+        rows.append((FREE, alloc((300 + batch * 37) * MIB), 0))
+        rows.extend((FREE, block, 0) for block in kept)
+    trace = make(rows)
+    devices = ("sim:1TiB", "sim:7657MiB", "sim:2560MiB", "sim:1GiB")
+    runners = [Runner(trace, device) for device in devices]
+    assert runners[0].counted("caching")["retries"] == 0 < runners[1].counted("caching")["retries"]
+    needs = {runner.min_capacity("caching") for runner in runners}
+    assert len(needs) == 1
