@@ -336,6 +336,21 @@ def published_peers() -> str:
     )
 
 
+def published_perceptrons() -> str:
+    """The perceptrons of GPUMemNet, in words."""
+    found = result("published/perceptrons.json")
+    least, most = (f"{size:,.0f}" for size in found["measured_mib"])
+    return (
+        f"GPUMemNet (arXiv 2602.17817) publishes training runs that were measured on an A100, under"
+        f" CC BY 4.0. {found['rows']:,} of its multilayer perceptrons were trained on a null A100"
+        f" with PyTorch {found['torch']}. The published number is what the whole card has in use,"
+        f" {least} to {most} MiB. What it has beside PyTorch was taken from one other row:"
+        f" {found['base_mib']:,.0f} MiB. With what PyTorch reserves on the null GPU added, the"
+        f" median error is {_percent(found['median_error'])} ({found['median_mib']:.0f} MiB), the"
+        f" p90 {_percent(found['p90_error'])}, and the largest {_percent(found['worst_error'])}."
+    )
+
+
 def published_rows() -> str:
     """Every published run."""
     headings = (
@@ -458,6 +473,7 @@ PARTS = (
     published_errors,
     published_estimators,
     published_peers,
+    published_perceptrons,
     published_rows,
     published_ranges,
     public_repositories,

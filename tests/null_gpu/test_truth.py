@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.workshop.truth import environment, predict, report
+from benchmarks.workshop.truth import environment, perceptrons, predict, report
 from benchmarks.workshop.truth.__main__ import main
 from benchmarks.workshop.truth.predict import device
 from benchmarks.workshop.truth.rows import Prediction, Row, Run, TruthError, read
@@ -177,3 +177,21 @@ def test_scores_are_of_errors_and_of_verdicts() -> None:
     assert found["all"]["too_low"] == pytest.approx(1 / 3)
     assert (found["all"]["oom_agreement"], found["all"]["oom_missed"]) == (0.5, 1)
     assert found["transformer"]["median_error"] is None
+
+
+def test_perceptrons_are_compared_above_the_base_that_the_first_row_gives() -> None:
+    mib = 1 << 20
+    rows = [(1000, 100), (1200, 300), (2000, 1080), (1500, 600)]
+    found = perceptrons.scores(
+        [{"measured_mib": float(measured), "reserved": size * mib} for measured, size in rows]
+    )
+    assert (found["rows"], found["base_mib"]) == (3, 900)
+    assert found["median_error"] == pytest.approx(0)
+    assert found["worst_error"] == pytest.approx(20 / 2000)
+    assert found["p90_error"] == pytest.approx(0.8 * 20 / 2000)
+
+
+def test_a_row_has_the_errors_that_others_published_for_it(tmp_path: Path) -> None:
+    (row,) = read(table(tmp_path, OPT))
+    told = report.as_json([report.Outcome(row, Prediction(8_906_604_544, False))])["rows"][0]
+    assert told["others"] == {"xmem": (9_332_326_400 - 8_906_604_544) / 8_906_604_544}
