@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from allocbench.null_gpu import launch
-from benchmarks.workshop.gpu.provenance import ROOT, commit
+from benchmarks.workshop.gpu.provenance import ROOT
 from benchmarks.workshop.truth.environment import USUAL, python
 from benchmarks.workshop.truth.predict import PROGRAMS
 from benchmarks.workshop.truth.report import percentile
@@ -66,7 +66,7 @@ def main(given: Sequence[str] | None = None) -> int:
         assert session.machine is not None
         environment = os.environ | session.machine.environment
         done = subprocess.run(line, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found = {"card": CARD, "torch": USUAL, "commit": commit(), "every": told.every}
+    found = {"card": CARD, "torch": USUAL, "every": told.every}
     found |= {"sha256": hashlib.sha256(told.table.read_bytes()).hexdigest()}
     found |= scores([json.loads(row) for row in done.stdout.splitlines()])
     told.into.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
