@@ -28,6 +28,7 @@ BACKWARD = "temporaries of the backward pass"
 UPDATE = "temporaries of the optimizer"
 LASTING = "buffers and parameters without gradients"
 WORKSPACES = "workspaces and other memory that lasts"
+KEPT = "results and graphs that the program keeps"
 UNKNOWN = ""
 BACKWARD_OF = "backward of "
 BACKWARD_PASS, OPTIMIZER_PASS = "backward pass", "optimizer's step"
@@ -39,6 +40,7 @@ PYTORCH_UPDATE = f"{OF_OPTIMIZERS}step#"
 _UPDATE_BEGINS = (PYTORCH_UPDATE, "optimizer")  # the second is of bundled programs
 
 Ints = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -185,6 +187,9 @@ def _derived(
     kind[forward] = FORWARD
     kind[saved] = ACTIVATIONS
     kind[forward & lasting] = WORKSPACES
+    left_over = forward & ~earlier & (allocs >= first_saved) & (lasting | (ends == len(trace)))
+    labels = trace.label[allocs].astype(np.int64)
+    kind[left_over & _repeated(labels, size, step, left_over, forward, len(steps.ends))] = KEPT
     kind[initial] = LASTING
     kind[initial & np.isin(size, sizes)] = PARAMETERS
     kind[backward] = BACKWARD
@@ -202,6 +207,26 @@ def _derived(
     unseen = names_at(trace, trace.label, allocs) == UNSEEN
     kind[unseen] = UNKNOWN
     return kind
+
+
+def _repeated(label: Ints, size: Ints, step: Ints, left: Mask, forward: Mask, steps: int) -> Mask:
+    """bool (n,), whether a label leaves blocks again and again, as results are and no workspace is.
+
+    A library allocates its workspace once for each thread. Results of one size are left in several
+    steps; after the last step, a label leaves more blocks than it allocates in any step.
+    """
+    _, of_size = np.unique(size, return_inverse=True)
+    _, key = np.unique(label * len(size) + of_size, return_inverse=True)
+    within = left & (step < steps)
+    pairs = np.unique(key[within] * steps + step[within])
+    several = np.bincount(pairs // steps, minlength=len(key)) > 1
+    whole = forward & (step < steps)
+    pairs, times = np.unique(label[whole] * steps + step[whole], return_counts=True)
+    usual = np.full(label.max(initial=0) + 1, len(label))  # more than any label leaves
+    usual[pairs // steps] = 0
+    np.maximum.at(usual, pairs // steps, times)
+    after = np.bincount(label[left & (step == steps)], minlength=len(usual))
+    return np.where(step < steps, several[key], (after > usual)[label])
 
 
 def _first_update(trace: Trace, steps: _Steps) -> int:

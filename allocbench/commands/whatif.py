@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -11,17 +12,22 @@ from rich.text import Text
 
 from allocbench.base import units
 from allocbench.base.cards import label
+from allocbench.base.files import write_text
 from allocbench.commands import options
 from allocbench.errors import UsageError, errors_naming
 from allocbench.inputs import DEVICE
 from allocbench.inputs.devices import device_of
-from allocbench.output.files import STDOUT, records_written
+from allocbench.output.files import STDOUT, write_records, written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar
 from allocbench.reports.advice.coverage import needs
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from allocbench.output.files import Write
     from allocbench.questions.whatif import Answer, Proposal
+    from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench whatif -- python train.py",
@@ -50,6 +56,7 @@ def run(
         typer.Option("--run", help="Also run the program with the changes that can be made in it."),
     ] = False,
     json: options.Json = None,
+    html: options.Html = None,
 ) -> None:
     """Show which change of a training program would save how much memory.
 
@@ -64,6 +71,9 @@ def run(
     The recording needs optimizer steps and the modules of the model: a program to run, or a
     recording made with `allocbench record --labels lines`. All other results are
     estimates, as ranges.
+
+    The page of --html draws memory over time with each edit, and with up to three together of those
+    that save most.
     """
     from allocbench.inputs import Unchosen
     from allocbench.inputs.question import read  # imported late: --help stays fast
@@ -71,7 +81,8 @@ def run(
     from allocbench.questions.whatif import frame, whatif
     from allocbench.replays.runner import Runner
 
-    question = read([workload], [allocator], device, option="--allocator", outputs=[json])
+    write_page = options.html_module().of_edits if html else None
+    question = read([workload], [allocator], device, option="--allocator", outputs=[json, html])
     tell_notes(question.notes)
     name, trace = question.only
     card = None if isinstance(question.device, Unchosen) else question.device
@@ -84,10 +95,18 @@ def run(
         )
     if run_edited:
         answer = _run(answer, workload, allocator, question.device)
-    with records_written(frame(answer, name), json):
-        if json != STDOUT:
-            part = not shown(trace, capacity or 0)
-            _print(answer, label(card or question.device), trace.coverage.bound, part)
+    name_of_card, bound = label(card or question.device), trace.coverage.bound
+    part = not shown(trace, capacity or 0)
+    table = frame(answer, name)
+    outputs: dict[str, Write] = {json: partial(write_records, table)} if json else {}
+    if html and write_page:
+        headline = _headline(answer, name_of_card, bound, part)
+        together = _together(trace, answer, allocator, question.device)
+        made = _page(write_page, trace, answer, together, (headline, name_of_card), part)
+        outputs[html] = partial(write_text, made)
+    with written(outputs, ".json", partial(write_records, table)):
+        if STDOUT not in outputs:
+            _print(answer, name_of_card, bound, part)
 
 
 def _run(answer: Answer, workload: str, spec: str, device: str) -> Answer:
@@ -109,6 +128,77 @@ def _run(answer: Answer, workload: str, spec: str, device: str) -> Answer:
     return replace(answer, single=single, fitting=[one for one in fitting if one.fits])
 
 
+def _page(
+    write: Callable[..., str],
+    trace: Trace,
+    answer: Answer,
+    together: Sequence[Proposal],
+    said: tuple[str, str],
+    part: bool,
+) -> str:
+    """The HTML page. said: the headline, and the name of the card."""
+    from allocbench.questions.edited_curves import curve
+    from allocbench.questions.training_blocks import TrainingBlocks
+
+    blocks = TrainingBlocks(trace)
+    as_it_is = (
+        f"As it is: needs {units.size(answer.need)}, {units.size(answer.load)} in use at its peak."
+    )
+    choices = [{"edits": [], "words": as_it_is, "curve": curve(blocks, ())}] + [
+        {
+            "edits": [edit.name for edit in proposal.edits],
+            "words": _sentence(proposal, answer, part),
+            "curve": curve(blocks, proposal.edits),
+        }
+        for proposal in (*answer.single, *together)
+    ]
+    edits = [
+        {
+            "name": proposal.name,
+            "how": proposal.edits[0].how,
+            "cost": proposal.edits[0].cost,
+            "need": _range(proposal),
+            "saves": _saved(_saving(proposal, answer)),
+            "load": units.size(proposal.run_load or proposal.load),
+        }
+        for proposal in answer.single
+    ]
+    more = answer.enough.edits if answer.enough else ()
+    words = [said[0], *(f"{one.how}; costs: {one.cost}" for one in more)]
+    return write(
+        trace.name,
+        words,
+        edits,
+        choices,
+        events=len(trace),
+        capacity=answer.capacity,
+        card=said[1],
+    )
+
+
+def _together(trace: Trace, answer: Answer, spec: str, device: str) -> Sequence[Proposal]:
+    """More edits together, which are replayed for the page."""
+    from allocbench.questions.edited_curves import combined
+    from allocbench.questions.training_blocks import TrainingBlocks
+
+    with progress_bar(None) as begin:
+        return combined(answer, TrainingBlocks(trace), spec, device, begin)
+
+
+def _sentence(proposal: Proposal, answer: Answer, part: bool) -> str:
+    what = "what was recorded" if part else "it"
+    fits = {True: f", and {what} fits", False: f", and {what} is not sure to fit", None: ""}
+    load = units.size(proposal.run_load or proposal.load)
+    return (
+        f"With {proposal.name}: needs {_range(proposal)}{fits[proposal.fits]}; saves"
+        f" {_saved(_saving(proposal, answer))}; {load} in use at its peak."
+    )
+
+
+def _saving(proposal: Proposal, answer: Answer) -> int:
+    return answer.need - (proposal.run or proposal.need)
+
+
 def _print(answer: Answer, device: str, bound: bool = False, part: bool = False) -> None:
     """bound, part: whether the program may need more, and so much that its edits may not fit."""
     out = console()
@@ -123,7 +213,7 @@ def _print(answer: Answer, device: str, bound: bool = False, part: bool = False)
     table = plain_table("each change alone, estimated", "change", *numbers, "cost", right=numbers)
     for proposal in answer.single:
         (edit,) = proposal.edits
-        saved = answer.need - (proposal.run or proposal.need)
+        saved = _saving(proposal, answer)
         table.add_row(Text(edit.name), _range(proposal), _saved(saved), Text(edit.cost))
     out.print(table)
 

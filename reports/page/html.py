@@ -42,11 +42,11 @@ from allocbench.reports.rows.results import COLUMNS, SCHEMA, Column, Rows, frame
 
 with needs_extra("report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
+    from markupsafe import Markup, escape
 
 _SCRIPTS = (
     *("data.js", "tables.js", "lines.js", "blocks.js", "flame.js", "layers.js"),
-    *("stack.js", "program.js", "explorer.js", "map.js", "trade.js", "page.js"),
+    *("stack.js", "program.js", "explorer.js", "map.js", "trade.js", "edits.js", "page.js"),
 )
 _UPLOT = "vendor", "uplot"
 _TABLES = (
@@ -143,7 +143,7 @@ def page(template: str, data: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"device": label, "allocator": spoken}
+    environment.filters |= {"device": on_device, "allocator": spoken, "words": _words}
     own = "\n".join(_asset("templates", name) for name in _SCRIPTS)
     scripts = [_asset(*_UPLOT, "uPlot.iife.min.js"), own]
     return environment.get_template(template).render(
@@ -175,6 +175,29 @@ def of_difference(
     }
     data = pack({name: table for name, table in details.items() if len(table)}, cases=[about])
     return page("diff.html.j2", data, names=names, words=words, parts=parts)
+
+
+def of_edits(
+    title: str,
+    words: Sequence[str],
+    edits: Sequence[Mapping[str, str]],
+    choices: Sequence[Mapping[str, Any]],
+    *,
+    events: int,
+    capacity: int | None,
+    card: str,
+) -> str:
+    """The page of a program's edits: boxes choose them, and the curve shows those that are chosen.
+
+    words: the answer. edits: name, how, need, saves, load and cost of each, in words. choices: the
+    program as it is, then each edit and some together: the names of its `edits`, its `words`, and
+    its `curve`, the requested bytes of each kind in intervals of the `events`. capacity: bytes of
+    the `card`, or None.
+    """
+    given = {"events": events, "capacity": capacity, "card": card, "choices": choices}
+    return page(
+        "edits.html.j2", pack({}, cases=[], edits=given), title=title, words=words, edits=edits
+    )
 
 
 def of_history(history: pd.DataFrame, title: str) -> str:
@@ -305,7 +328,7 @@ def _about(section: Section, looks: Mapping[str, Look], reference: str | None) -
         "id": section.key,
         "workload": case.workload,
         "device": case.device,
-        "card": label(case.device),
+        "card": re.sub("^sim:.*", "the device", label(case.device)),
         "events": int(case.rows["events"].max()),
         "max_load": case.max_load,
         "reference": case.reference(reference),
@@ -330,6 +353,17 @@ def _shown_first(case: Case, reference: str | None) -> set[str]:
     least = [name for metric in _LEAST for name in ranked(case.rows, SCHEMA[metric])]
     wanted = [case.reference(reference), advice.setting, advice.allocator, *least]
     return set([name for name in dict.fromkeys([*wanted, *case.allocators]) if name][:_FIRST])
+
+
+def on_device(device: str) -> str:
+    """A device as people write it: the card's name, or "a device of 96.0 MiB"."""
+    return re.sub(r"^sim:(?=\d)", "a device of ", label(device))
+
+
+def _words(text: str) -> Markup:
+    """A sentence with its commands as code; a line of a program may break after its file."""
+    safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
+    return Markup(re.sub(r"(?<=\.py:)(?=\d)", "<wbr>", safe))
 
 
 def spoken(spec: str) -> str:

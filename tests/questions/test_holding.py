@@ -87,6 +87,20 @@ def test_every_kind_of_block_is_recognized() -> None:
         }
 
 
+def test_what_a_program_keeps_of_each_step_is_no_workspace() -> None:
+    rows: list[tuple[int, int, int, int]] = [(ALLOC, 0, 1000, MODEL)]
+    for step in range(4):
+        first = 1 + 4 * step
+        rows += [(ALLOC, first, 400, LOSS), (ALLOC, first + 1, 50, LOSS)]
+        rows += [(ALLOC, first + 2, 1000, 0), (FREE, first, 0, 0)]
+        rows += [(MARK, UPDATE, 0, 0), (MARK, STEP, 0, 0), (FREE, first + 2, 0, 0)]
+    rows += [(ALLOC, 100 + n, 400, LOSS) for n in range(3)]  # by an evaluation
+    label = np.array([row[3] for row in rows], np.uint32)
+    trace = make([row[:3] for row in rows], labels=LABELS, label=label)
+    assert kinds(trace, len(trace) - 1)[block_origins.KEPT] == 4 * 50 + 3 * 400
+    assert block_origins.WORKSPACES not in kinds(trace, len(trace) - 1)
+
+
 def test_temporaries_at_their_instants() -> None:
     trace = training()
     scratch = int(np.flatnonzero(trace.size == 70)[1])

@@ -13,6 +13,7 @@ import pytest
 
 from allocbench.commands import whatif as command
 from allocbench.errors import UsageError
+from allocbench.questions.edited_curves import COLUMNS, combined, curve
 from allocbench.questions.edits import edits
 from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.questions.whatif import whatif
@@ -293,6 +294,21 @@ def test_the_command(folder: Path) -> None:
     assert proposal["saves"] > 0
     assert "as it is" in run("whatif train.parquet --device sim:8GiB").stdout
     assert run("whatif good.csv").exit_code == 2
+
+
+def test_a_curve_has_the_peak_of_its_edits() -> None:
+    trace = training()
+    blocks = TrainingBlocks(trace)
+    answer = whatif(trace, "naive", "sim:8GiB")
+    together = combined(answer, blocks, "naive", "sim:8GiB")
+    assert {len(proposal.edits) for proposal in together} == {2, 3}
+    for chosen, peak in [
+        ((), trace.max_load),
+        *((proposal.edits, proposal.load) for proposal in (*answer.single, *together)),
+    ]:
+        drawn = np.array([*curve(blocks, chosen).values()])
+        assert drawn.shape[1] == COLUMNS
+        assert drawn.sum(axis=0).max() == peak
 
 
 def test_a_statistic_behind_its_output_is_not_the_output() -> None:

@@ -219,7 +219,7 @@ def test_a_table_of_a_single_row_is_a_report() -> None:
     words = " ".join(text for _, text in page.texts)
     assert "Not available: fragm. ratio, alloc p99, host time per event" in words
     assert "the results contain only rows" in words
-    assert "train on sim:80GiB" in words
+    assert "train on a device of 80GiB" in words
     assert page.all("svg") == page.all("canvas") == []
 
 

@@ -51,6 +51,49 @@ def test_the_page_of_a_difference_shows_both_curves(tmp_path: Path, width: int, 
         assert trouble(driver) == []
 
 
+@pytest.mark.parametrize(("width", "dark"), [(1280, True), (390, False)])
+def test_the_page_of_edits_draws_those_that_are_chosen(
+    tmp_path: Path, width: int, dark: bool
+) -> None:
+    curves = {(): [4, 8, 6], ("a",): [4, 5, 6], ("b",): [3, 7, 5], (ATTACKS[1],): [1, 1, 1]}
+    curves[("a", "b")] = [3, 4, 5]
+    choices = [
+        {"edits": names, "words": f"with {' and '.join(names)}", "curve": {HOSTILE: curve}}
+        for names, curve in curves.items()
+    ]
+    texts_of = dict.fromkeys(("how", "need", "saves", "load", "cost"), HOSTILE)
+    edits = [{"name": names[0], **texts_of} for names in curves if len(names) == 1]
+    path = tmp_path / "edits.html"
+    page = html.of_edits(HOSTILE, [HOSTILE], edits, choices, events=30, capacity=7, card="L4 24GB")
+    path.write_text(page)
+    with chromium(width, dark=dark) as driver:
+        visit(driver, path)
+        driver.execute_async_script("report.ready.then(arguments[0])")
+        boxes = driver.find_elements("css selector", "#edits input")
+
+        def shown() -> tuple[tuple[str, ...], str]:
+            said = driver.execute_script(
+                "return [report.edits.choice.edits, document.querySelector('.readout').textContent]"
+            )
+            assert [box.is_selected() for box in boxes] == [
+                box.get_attribute("value") in said[0] for box in boxes
+            ]
+            return tuple(said[0]), said[1]
+
+        assert shown() == ((), "with ")
+        boxes[0].send_keys(" ")  # by the keyboard
+        assert shown() == (("a",), "with a")
+        boxes[1].send_keys(" ")
+        assert shown() == (("a", "b"), "with a and b")
+        boxes[2].send_keys(" ")  # not computed with the others
+        assert shown() == ((ATTACKS[1],), f"with {ATTACKS[1]}")
+        boxes[2].send_keys(" ")
+        assert shown()[0] == ()
+        assert texts(driver, ".edits label .name") == ["a", "b", ATTACKS[1]]
+        assert driver.execute_script("return document.documentElement.scrollWidth") <= width
+        assert trouble(driver) == []
+
+
 @pytest.mark.parametrize(("width", "dark"), [(1280, False), (390, True)])
 def test_a_history_is_a_page_that_needs_no_network(tmp_path: Path, width: int, dark: bool) -> None:
     for n in range(3):

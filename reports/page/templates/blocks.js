@@ -4,11 +4,12 @@ const UNKNOWN = "not known";
 // From the bottom of a stack to its top: what lives longest first.
 const KINDS = [
   "parameters", "buffers and parameters without gradients", "gradients", "optimizer state",
-  "workspaces and other memory that lasts", "activations and inputs", "temporaries of the forward pass",
+  "workspaces and other memory that lasts", "results and graphs that the program keeps", "activations and inputs",
+  "temporaries of the forward pass",
   "temporaries of the backward pass", "temporaries of the optimizer",
 ];
 // Okabe and Ito's colors, and others that color-blind readers can tell from their neighbors.
-const PALETTE = ["#0072b2", "#7f8fd6", "#56b4e9", "#009e73", "#8c6bb1", "#e69f00", "#f0e442", "#d55e00", "#cc79a7"];
+const PALETTE = ["#0072b2", "#7f8fd6", "#56b4e9", "#009e73", "#8c6bb1", "#a0785a", "#e69f00", "#f0e442", "#d55e00", "#cc79a7"];
 const REST = "#8b949f";
 
 // The path of a module with * in place of numbers: the same for all layers of a model.

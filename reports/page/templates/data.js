@@ -14,6 +14,7 @@ async function unpack() {
   if (report.tables.allocs) join(report.tables.blocks.columns, report.tables.allocs.columns);
   report.cases = content.cases;
   report.looks = content.looks;
+  setUpEdits(content.edits);
 }
 
 // Adds the columns of its alloc to each block; they are the same for every allocator.

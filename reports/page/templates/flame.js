@@ -90,7 +90,7 @@ class Flame {
   }
 
   frame(node, path, left, width, depth, top, state) {
-    const words = `${node.name}: ${units.bytes(node.bytes)} (${units.percent(node.bytes / Math.max(1, top.bytes))}) in ${units.count(node.blocks)} blocks`;
+    const words = `${node.name}: ${units.bytes(node.bytes)} (${units.percent(node.bytes / Math.max(1, top.bytes))}) in ${units.count(node.blocks)} ${node.blocks === 1 ? "block" : "blocks"}`;
     const frame = make("button", { type: "button", className: `frame ${state}`, title: words, "aria-label": words, text: node.name });
     frame.dataset.path = path.join("\n");
     Object.assign(frame.style, { left: `${left}%`, width: `${width}%`, top: `${depth * ROW}px`, height: `${ROW - 1}px` });

@@ -233,7 +233,7 @@ class Program extends StackedArea {
     const reserved = at < 0 || blocks.only.length ? "" : `; ${this.about.reference} holds ${units.bytes(this.reserved.reserved[at])}`;
     const limit = this.capacity === null || blocks.only.length ? "" : ` of the ${units.bytes(this.capacity)} of ${this.about.card}`;
     this.root.querySelector(".readout").textContent =
-      `Event ${units.count(event)}${where}${which}: ${units.bytes(blocks.load[event])} in ${units.count(alive.length)} blocks${reserved}${limit}.`;
+      `Event ${units.count(event)}${where}${which}: ${units.bytes(blocks.load[event])} in ${units.count(alive.length)} ${alive.length === 1 ? "block" : "blocks"}${reserved}${limit}.`;
   }
 
   tellBlock() {

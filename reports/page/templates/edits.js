@@ -1,0 +1,112 @@
+// The page of edits: boxes choose them, and the curve is that of the program with the chosen ones.
+class Edits {
+  constructor(root, { capacity, card, events, choices }) {
+    Object.assign(this, { root, capacity, card, events, choices });
+    this.canvas = root.querySelector("canvas");
+    this.boxes = [...root.querySelectorAll("input[type=checkbox]")];
+    this.top = 1.05 * Math.max(capacity || 0, ...choices.map(({ curve }) => largest(this.total(curve))));
+    for (const box of this.boxes) box.addEventListener("change", () => this.choose(box));
+    root.querySelector("button[name=none]").addEventListener("click", () => this.clear());
+    addEventListener("resize", () => this.draw());
+    addEventListener("look", () => this.draw());
+    this.show(choices[0]);
+  }
+
+  total(curve) {
+    return Object.values(curve).reduce((all, one) => all.map((bytes, n) => bytes + one[n]), Array(Object.values(curve)[0].length).fill(0));
+  }
+
+  found(names) {
+    return this.choices.find(({ edits }) => edits.length === names.length && names.every((name) => edits.includes(name)));
+  }
+
+  // An edit joins those that are chosen if all together were computed; otherwise it replaces them.
+  choose(box) {
+    const names = this.boxes.filter((one) => one.checked).map((one) => one.value);
+    const choice = this.found(names) || this.found(box.checked ? [box.value] : []) || this.choices[0];
+    for (const one of this.boxes) one.checked = choice.edits.includes(one.value);
+    this.show(choice);
+  }
+
+  clear() {
+    for (const box of this.boxes) box.checked = false;
+    this.show(this.choices[0]);
+  }
+
+  show(choice) {
+    this.choice = choice;
+    for (const box of this.boxes) {
+      const joins = box.checked || this.found([...choice.edits, box.value]);
+      box.closest("tr").classList.toggle("apart", choice.edits.length > 0 && !joins);
+    }
+    this.root.querySelector(".readout").textContent = choice.words;
+    const names = this.kinds();
+    this.root.querySelector(".legend").replaceChildren(...names.map(([name, color]) =>
+      make("li", {}, make("i", { style: `background:${color}` }), name || "of unknown kind")));
+    this.draw();
+  }
+
+  // The kinds of the chosen curve with their colors, from the bottom of the stack to its top.
+  kinds() {
+    const place = (name) => (KINDS.indexOf(name) + 1 || KINDS.length + 1) - 1;
+    const names = Object.keys(this.choice.curve).filter((name) => this.choice.curve[name].some(Boolean));
+    return names.sort((a, b) => place(a) - place(b)).map((name) => [name, KINDS.includes(name) ? PALETTE[place(name)] : REST]);
+  }
+
+  draw() {
+    const width = this.canvas.clientWidth;
+    if (!width) return;
+    const place = { left: 70, top: 12, width: width - 76, height: width < 500 ? 160 : 240 };
+    const context = sized(this.canvas, width, place.height + 40);
+    const y = (bytes) => place.top + place.height * (1 - bytes / this.top);
+    context.font = "12px system-ui, sans-serif";
+    context.textAlign = "right";
+    for (const bytes of byteSplits(units.bytes)(null, null, 0, this.top)) {
+      context.fillStyle = ink("line");
+      context.fillRect(place.left, Math.round(y(bytes)), place.width, 1);
+      context.fillStyle = ink("faint");
+      context.fillText(units.bytes(bytes), place.left - 8, y(bytes) + 4);
+    }
+    context.textAlign = "center";
+    for (const event of ticks([0, this.events], place.width / 110))
+      context.fillText(short(event), place.left + (place.width * event) / this.events, place.top + place.height + 17);
+    context.textAlign = "left";
+    let below = null;
+    for (const [name, color] of this.kinds()) {
+      const bytes = this.choice.curve[name], column = place.width / bytes.length;
+      const above = bytes.map((more, n) => more + (below ? below[n] : 0));
+      context.fillStyle = color;
+      above.forEach((high, n) => {
+        const low = below ? below[n] : 0;
+        const from = Math.round(place.left + n * column), to = Math.round(place.left + (n + 1) * column);
+        if (high > low) context.fillRect(from, y(high), to - from, y(low) - y(high));
+      });
+      below = above;
+    }
+    const before = this.total(this.choices[0].curve), column = place.width / before.length;
+    context.strokeStyle = ink("ink");
+    context.lineWidth = 1.5;
+    context.beginPath();
+    before.forEach((bytes, n) => {
+      context[n ? "lineTo" : "moveTo"](place.left + n * column, y(bytes));
+      context.lineTo(place.left + (n + 1) * column, y(bytes));
+    });
+    context.stroke();
+    if (this.capacity === null) return;
+    context.strokeStyle = context.fillStyle = ink("failed");
+    context.lineWidth = 2;
+    context.setLineDash([7, 4]);
+    line(context, place.left, y(this.capacity), place.left + place.width, y(this.capacity));
+    context.font = "600 12px system-ui, sans-serif";
+    const words = `limit of ${this.card}: ${units.bytes(this.capacity)}`;
+    context.fillStyle = ink("paper");
+    context.fillRect(place.left + 5, y(this.capacity) + 4, context.measureText(words).width + 6, 16);
+    context.fillStyle = ink("failed");
+    context.fillText(words, place.left + 8, y(this.capacity) + 16);
+  }
+}
+
+function setUpEdits(given) {
+  const root = document.getElementById("edits");
+  if (root && given) report.edits = new Edits(root, given);
+}
