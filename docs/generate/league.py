@@ -164,7 +164,7 @@ def draw_extremes(found: list[Score]) -> Figure:
     axes.legend(title=None, loc="lower left", bbox_to_anchor=(0, 1), ncols=2, frameon=False)
     axes.grid(axis="x", color="#e3e6ea")
     axes.set_axisbelow(True)
-    ticks = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512]
+    ticks = [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048]
     axes.set_xticks(ticks, map(str, ticks))
     axes.minorticks_off()
     return figure
