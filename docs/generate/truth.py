@@ -11,7 +11,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.workshop.measured import report as measured_report
-from benchmarks.workshop.measured.plan import CONVOLUTIONS, KINDS, LIMITS, runs
+from benchmarks.workshop.measured.plan import CONVOLUTIONS, KINDS, LIMITS, SECOND, runs
 from benchmarks.workshop.measured.report import Compared
 from benchmarks.workshop.truth import report
 from benchmarks.workshop.truth.rows import Prediction
@@ -256,6 +256,19 @@ def truth_context() -> str:
     )
 
 
+def truth_second() -> str:
+    """How many programs of the second round have a prediction."""
+    chosen, predicted = runs(SECOND), result("second/predictions.json")["runs"]
+    done = sum("error" not in predicted.get(run.name, {}).get(USUAL, "error") for run in chosen)
+    return (
+        f"`benchmarks/workshop/measured/second.txt` lists {len(chosen)} other programs: compiled"
+        " ones, texts of various lengths, batches below ten, diffusion models, Adafactor, and"
+        " convolutions in float32 and bfloat16, some of them under four limits. They are predicted"
+        f" with the null GPU's defaults: so far {done}. `make gpu` measures them first; none has"
+        " been measured."
+    )
+
+
 def published_formulas() -> str:
     """Errors of the published convolutional networks by formula and by what is subtracted."""
     return table(
@@ -289,11 +302,6 @@ def published_errors() -> str:
     return "\n\n".join("\n".join(part) for part in parts)
 
 
-def published_estimators() -> str:
-    """Scores of the estimators whose predictions were published with the runs."""
-    return "\n".join(report.table("estimator", published()["estimators"]))
-
-
 _COMMANDS = {
     "xmem": "published with the runs",
     "dnnmem": "published with the runs",
@@ -318,14 +326,19 @@ def published_peers() -> str:
                 peak = bytes_said - row["first_sample"]
                 said[name][line] = peak / row["truth_bytes"] - 1
     headings = ("estimator", "how it was asked", "runs", "median error", "p90", "too low")
+    agreements = published()["estimators"]
     return table(
-        (*headings, "allocbench on the same runs", "runs in which it is closer than allocbench"),
+        (
+            *(*headings, "OOM agreement", "allocbench on the same runs"),
+            "runs in which it is closer than allocbench",
+        ),
         (
             (
                 *(name, _COMMANDS[name], str(len(found))),
                 _percent(median(map(abs, found.values()))),
                 _percent(report.percentile([*map(abs, found.values())], 0.9)),
                 _percent(sum(error < 0 for error in found.values()) / len(found)),
+                _percent(agreements.get(name, {}).get("oom_agreement")),
                 _percent(median(abs(rows[line]["error"]) for line in found)),
                 str(sum(abs(error) < abs(rows[line]["error"]) for line, error in found.items())),
             )
@@ -469,9 +482,9 @@ PARTS = (
     truth_causes,
     truth_formulas,
     truth_context,
+    truth_second,
     published_formulas,
     published_errors,
-    published_estimators,
     published_peers,
     published_perceptrons,
     published_rows,
