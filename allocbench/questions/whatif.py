@@ -179,7 +179,8 @@ def proposal_of(
     trace = edited(blocks, chosen)
     need = _need(trace, with_settings(spec, chosen), device)
     error = max(edit.error for edit in chosen)
-    low, high = max(trace.max_load, round(need * (1 - error))), round(need * (1 + error))
+    below = max(edit.below for edit in chosen)
+    low, high = round(need * (1 - below)), round(need * (1 + error))
     fits = None if capacity is None else high <= capacity
     return Proposal(chosen, trace.max_load, need, low, high, fits)
 

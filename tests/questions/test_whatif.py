@@ -17,9 +17,11 @@ from allocbench.questions.edited_curves import COLUMNS, combined, curve
 from allocbench.questions.edits import edits
 from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.questions.whatif import whatif
-from allocbench.workloads import ALLOC, FREE, MARK, Trace, write
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace, write
+from allocbench.workloads.block_origins import STATE
 from allocbench.workloads.block_table import BlockTable
 from allocbench.workloads.edits_hook import EIGHT_BIT_BLOCK
+from allocbench.workloads.module_hook import PARAMETER_SHAPES
 from tests.commands import folder, run
 from tests.traces import make
 
@@ -198,6 +200,43 @@ def test_gradients_that_are_kept_can_be_freed() -> None:
     assert "no gradients between the steps" not in names
 
 
+def with_shapes(trace: Trace) -> Trace:
+    """A recording that also says that each weight is a square matrix of float32."""
+    side = int((WEIGHT // 4) ** 0.5)
+    shapes = {f"layers.{layer}.mlp": [["float32", [side, side]]] for layer in range(LAYERS)}
+    return replace(trace, provenance=replace(trace.provenance, extra={PARAMETER_SHAPES: shapes}))
+
+
+def test_float32_becomes_half() -> None:
+    trace = training()
+    assert edited("bfloat16", with_shapes(trace)).max_load == trace.max_load // 2
+    assert not any(one.name.startswith("bfloat16") for one in edits(TrainingBlocks(trace), ranks=8))
+
+
+def test_factored_states_are_rows_and_columns() -> None:
+    blocks = TrainingBlocks(with_shapes(training()))
+    (edit,) = (one for one in edits(blocks, ranks=8) if one.name.startswith("factored"))
+    table = edit.apply(blocks.table)
+    kept = blocks.of_kind(table, STATE)
+    side = int((WEIGHT // 4) ** 0.5)
+    small = table.size[kept & (table.size < WEIGHT)]
+    assert small.tolist() == [4 * side] * (STATES * LAYERS)
+
+
+def test_without_foreach_two_temporaries_exist_at_a_time() -> None:
+    weights = LAYERS * (2 + STATES) + 2  # weights, gradients and states, then temporaries
+    assert edited("optimizer without", training(weight=HEAVY)).max_load == weights * HEAVY
+
+
+def test_places_give_the_cache_back() -> None:
+    trace = training()
+    changed = edited("empty_cache before each update", trace)
+    assert (changed.op == TRIM).sum() == 3
+    assert changed.max_load == trace.max_load
+    settings = {one.name for one in whatif(trace, "naive", "sim:8GiB").single if ":" in one.name}
+    assert not settings  # naive has no settings
+
+
 def test_sharding_splits_state_and_gradients() -> None:
     trace = training(steps=1)
     blocks = TrainingBlocks(trace)
@@ -247,7 +286,11 @@ def test_the_cheapest_edits_that_fit() -> None:
         (930, "8-bit optimizer state + chunked loss"),
         (815, "optimizer state in host memory"),  # one harder edit, before more of the easy ones
         (700, "ZeRO-3 on 8 GPUs"),
-        (400, "8-bit optimizer state + activations in host memory + ZeRO-3 on 8 GPUs"),
+        (
+            400,
+            "batch in 2 parts + freeze layers.0 to layers.1 and what comes before"
+            " + ZeRO-3 on 8 GPUs",
+        ),
         (250, None),
     ],
 )

@@ -9,11 +9,20 @@ from typing import Any
 
 from allocbench.workloads.block_table import BlockTable
 
-_ERRORS = {"update": 0.05, "state": 0.05, "activations": 0.15}
+_ERRORS = {
+    "update": 0.05,
+    "state": 0.05,
+    "activations": 0.15,
+    "batch": 0.15,
+    "places": 0.05,
+    "setting": 0.05,
+}
 """Error of the need by family: little where an edit leaves the order of the other events as it is,
 most where fragmentation depends on an order that is modelled."""
 _ERROR = 0.1
 """Error of the other families."""
+_BELOW = {"activations": 0.35, "precision": 0.25}
+"""How much less than the estimate the need may be, where this is more than its error."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,6 +34,7 @@ class Edit:
     2 some lines, 3 another way to train, 4 more GPUs, 5 to train other parameters. apply: the
     change of the blocks. made: what makes the change in a program that runs, as `edits_hook` reads
     it; empty if nothing can. setting: of PyTorch's allocator, such as "expandable_segments:True".
+    off_by: the error, if it is not that of the family.
     """
 
     name: str
@@ -35,8 +45,14 @@ class Edit:
     apply: Callable[[BlockTable], BlockTable]
     made: Mapping[str, Any] = field(default_factory=dict)
     setting: str = ""
+    off_by: float = 0.0
 
     @property
     def error(self) -> float:
-        """How far the need may be off, as a share of it; measured in docs/whatif.md."""
-        return _ERRORS.get(self.family, _ERROR)
+        """How far the need may be off, as a share of the estimate; measured in docs/whatif.md."""
+        return self.off_by or _ERRORS.get(self.family, _ERROR)
+
+    @property
+    def below(self) -> float:
+        """How far the need may be less than the estimate, as a share of it."""
+        return max(self.error, _BELOW.get(self.family, 0.0))

@@ -132,7 +132,9 @@ def _factored(
 
 
 def _eight_bit(blocks: TrainingBlocks, table: BlockTable) -> BlockTable:
-    elements = table.size // 4  # of float32
+    types = {dtype for shapes in blocks.parameter_shapes.values() for dtype, _ in shapes}
+    width = BYTES.get(types.pop(), 4) if len(types) == 1 else 4  # of states, as of parameters
+    elements = table.size // width
     quantized = elements + 4 * -(-elements // EIGHT_BIT_BLOCK)
     large = blocks.of_kind(table, STATE) & (elements >= EIGHT_BIT_FROM)
     smaller = replace(table, size=np.where(large, quantized, table.size))

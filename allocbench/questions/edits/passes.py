@@ -16,7 +16,7 @@ from allocbench.questions.edits.edit import Edit
 from allocbench.questions.holding import alike
 from allocbench.questions.training_blocks import Call, TrainingBlocks
 from allocbench.workloads.block_origins import ACTIVATIONS, BACKWARD, FORWARD, GRADIENTS, places_of
-from allocbench.workloads.block_table import BlockTable, Ints, Mask
+from allocbench.workloads.block_table import BlockTable, Floats, Ints, Mask
 
 CHUNKS = 8
 """Parts in which a chunked loss computes the logits."""
@@ -46,6 +46,7 @@ def activations(blocks: TrainingBlocks) -> Iterator[Edit]:
             2,
             partial(_offloaded, blocks, saved),
             {"offload": True},
+            off_by=0.45,
         )
 
 
@@ -76,18 +77,13 @@ def _largest(blocks: TrainingBlocks) -> list[str]:
 
 
 def _offloaded(blocks: TrainingBlocks, saved: Mask, table: BlockTable) -> BlockTable:
-    """What is saved ends with its module's call, and exists again while its backward pass needs it.
+    """What is saved ends soon, and exists again while its backward pass needs it.
 
-    Its last use in the forward pass is not known: the call of its repeated module and of the one
-    that follows may read it. A backward pass also has copies of the weights that it reads.
+    A backward pass also has copies of the weights that it reads.
     """
-    ends = np.append(np.unique([call.end for call in blocks.calls]), np.inf)
     uses = blocks.first_uses
     index = np.flatnonzero(saved[table.origin] & ~blocks.is_of_weight[table.origin])
-    born = table.born[index]
-    last = np.searchsorted(ends, born)
-    outputs = np.isin(table.origin[index], [call.output for call in blocks.calls])
-    until = ends[np.minimum(last + outputs, len(ends) - 1)]
+    until = _releases(blocks)[table.origin[index]]
     freed = table.freed.copy()
     shorter = until < table.freed[index]
     index, until = index[shorter], until[shorter]
@@ -130,6 +126,38 @@ def _checkpointed(blocks: TrainingBlocks, calls: Sequence[Call], table: BlockTab
         return table
     index, born, ends = (np.array(column) for column in zip(*known, strict=True))
     return replace(table, freed=freed).with_copies(index, born, ends)
+
+
+def _releases(blocks: TrainingBlocks) -> Floats:
+    """When the forward pass needs each block no more: its last use is not known.
+
+    What a numbered module allocates, such as blocks.3, is an input of the one that follows, and
+    ends with it; all else is a variable of the module around it.
+    """
+    forward = np.flatnonzero(np.isin(blocks.kind, (ACTIVATIONS, FORWARD)))
+    modules, ends = blocks.module[forward], np.full(len(blocks.table), np.inf)
+    begins = np.append(blocks.allocs[forward] - 0.5, np.inf)
+
+    def leaves(path: str) -> Ints:
+        """The places of blocks outside of a module, then the end."""
+        outside = ~np.char.startswith([f"{one}." for one in modules], f"{path}.")
+        return np.append(np.flatnonzero(outside), len(forward))
+
+    known = dict[str, Ints]()
+    for place, module in enumerate(modules):
+        parent, _, last = module.rpartition(".")
+        path = module if last.isdecimal() else parent or module
+        if path not in known:
+            known[path] = leaves(path)
+        left = known[path][np.searchsorted(known[path], place)]
+        if last.isdecimal() and left < len(forward):
+            depth = module.count(".") + 1
+            following = ".".join(modules[left].split(".")[:depth])
+            if following not in known:
+                known[following] = leaves(following)
+            left = known[following][np.searchsorted(known[following], left)]
+        ends[forward[place]] = begins[left]
+    return ends
 
 
 def scores(blocks: TrainingBlocks) -> Iterator[Edit]:
