@@ -113,6 +113,9 @@ def run(
 
 
 def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, run: Runner) -> None:
+    from allocbench.questions import best
+    from allocbench.questions.hazards import reserve_in_words
+
     if found is not None:
         say(found.advice.lines[:1])
         if found.setting is not None and not found.keeps_setting:
@@ -122,10 +125,13 @@ def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, r
         if tuned.least is not None and tuned.helps:
             _print_how(tuned.least.spec, run)
         say(_doubt(tuned))
+    now = best.called(tuned.default.spec, run.trace)
+    used = dict.fromkeys((with_conf(tuned.default.spec), best.to_use(tuned, found)))
+    say(line for spec in used if spec and (line := reserve_in_words(run, spec)))
     console().print()
     stopped = ", interrupted" if tuned.interrupted else ""
     tried = units.count(len(tuned.trials), "setting")
-    console().print(_table(f"{title}: the best of {tried}{stopped}", trials))
+    console().print(_table(f"{title}: the best of {tried}{stopped}", trials, now))
 
 
 def _print_how(spec: str, run: Runner) -> None:
@@ -137,7 +143,7 @@ def _print_how(spec: str, run: Runner) -> None:
     say(f"check first: {line}" for line in caveats(spec, run.trace))
 
 
-def _table(title: str, trials: pd.DataFrame) -> Table:
+def _table(title: str, trials: pd.DataFrame, now: str) -> Table:
     timed = trials["seconds_per_event_cold"].notna().any()
     host_time = ["host time per event, cold"] if timed else []
     numbers = ("min capacity", "device time per event (estimate)", *host_time)
@@ -147,16 +153,17 @@ def _table(title: str, trials: pd.DataFrame) -> Table:
     for row in [row for row in rows if any(row[flag] for flag in shown)]:
         settings = options_of(row["allocator"])
         host, least = row["seconds_per_event_cold"], row["min_capacity"]
-        notes = [note for note in ("best", "least", "default") if row[note]]
+        notes = [note for note in ("best", "least") if row[note]]
         if row["least"]:
             notes[notes.index("least")] += _within(row, trials)
+        notes += [now.split()[1]] * row["default"]
         if row["failures"]:
             notes.append(units.count(row["failures"], "failure"))
         table.add_row(
             units.NOT_AVAILABLE if least is None else units.size(least),
             time.text if (time := per_event(row)) else units.NOT_AVAILABLE,
             *([units.NOT_AVAILABLE if host is None else units.seconds(host)] if timed else []),
-            Text(" ".join([settings or "none", *([f"({', '.join(notes)})"] * bool(notes))])),
+            Text(" ".join([settings or "no change", *([f"({', '.join(notes)})"] * bool(notes))])),
         )
     return table
 

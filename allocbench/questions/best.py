@@ -14,8 +14,10 @@ from functools import partial
 import pandas as pd
 
 from allocbench import allocators
+from allocbench.allocators.spec import parse
 from allocbench.base.spec import options_of
 from allocbench.questions import BUDGET, ORDERS
+from allocbench.questions.growth import growing_reserve
 from allocbench.questions.hazards import breaks
 from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import EXPANDABLE, Tuned, tune
@@ -23,7 +25,7 @@ from allocbench.replays.experiment import processors, results
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Row, Runner
 from allocbench.reports.advice.choosing import KEEP, ROOM, WEIGHTS, Weights
-from allocbench.reports.advice.recommending import DEFAULT, RECORDED, Advice, advise
+from allocbench.reports.advice.recommending import DEFAULT, GIVEN, RECORDED, Advice, advise
 from allocbench.workloads import Trace
 
 COLUMNS = (
@@ -131,9 +133,9 @@ def best(
     """The best setting, allocator, and the better of the two.
 
     Candidates are what the program has now, PyTorch's defaults, expandable segments and all
-    strategies that can work on the device. Where `given` does not fit with room, or fails when the
-    steps come in another order, settings of caching are searched as well, unless no allocator can
-    serve the load.
+    strategies that can work on the device. Where `given` does not fit with room, fails when the
+    steps come in another order, or reserves more in each step than the load grows, settings of
+    caching are searched as well, unless no allocator can serve the load.
 
     given: the spec that the program has now; "caching" has the settings that the trace was recorded
     with. label: the name of the device in sentences. orders: number of traces with shuffled steps
@@ -144,7 +146,7 @@ def best(
     trials = _Trials(runner, runner.other_orders(orders, seed))
     begin(with_conf(given))
     trials.add([given])
-    roomy = trials.leaves_room(given)
+    roomy = trials.leaves_room(given) and not _grows(runner, given)
     specs = [spec for spec in (KEEP, EXPANDABLE, *_strategies(runner.device)) if spec != given]
     if not roomy and budget and runner.trace.max_load <= runner.capacity:
         tuned = tuned or tune(
@@ -165,21 +167,35 @@ def best(
     trials.add([spec for spec in specs if spec not in excluded], shaken=not roomy)
     rows = pd.DataFrame(trials.rows, columns=list(COLUMNS)).astype(_KINDS)
     shaky = set(rows.loc[rows["failed_orders"].fillna(0) > 0, "allocator"])
+    shaky |= {with_conf(given)} if _grows(runner, given) else set()
     now = called(given, runner.trace)
-    advice = advise(
-        rows, device=label, given=with_conf(given), shaky=shaky, weights=weights, now=now
-    )
+    while True:
+        advice = advise(
+            rows, device=label, given=with_conf(given), shaky=shaky, weights=weights, now=now
+        )
+        tried = {spec for spec in (advice.setting, advice.chosen) if spec and spec not in shaky}
+        growing = {spec for spec in tried if _grows(runner, spec)}
+        if not growing:
+            break
+        shaky |= growing
     ruled_out = {with_conf(spec): reason for spec, reason in excluded.items()}
     searched = None if roomy else tuned
     return Best(advice, rows, len(trials.orders), ruled_out, searched, trials.rows)
 
 
+def _grows(runner: Runner, spec: str) -> bool:
+    """Whether what a spec reserves grows without need, so that it fits any device only at first."""
+    return growing_reserve(runner.trace, spec, runner.device) is not None
+
+
 def called(given: str, trace: Trace) -> str:
-    """What sentences call the spec that a program has now: PyTorch's default, or what it recorded.
+    """What sentences call the spec that a program has now: a default, recorded or given settings.
 
     Raises SpecError.
     """
-    return RECORDED if in_force(given, trace, version=False) != given else DEFAULT
+    if in_force(given, trace, version=False) != given:
+        return RECORDED
+    return GIVEN if parse(given).layers[-1].options.keys() - {"version"} else DEFAULT
 
 
 def stages(budget: int) -> int:

@@ -103,9 +103,9 @@ def reserve_in_words(run: Runner, spec: str) -> str:
     found = growing_reserve(run.trace, spec, run.device)
     if found is None:
         return ""
-    written = _conf(in_force(spec, run.trace))
-    both = _EXPANDABLE in written and "max_split_size_mb" in written
-    return reserve_sentence(found, spec) + _STRANDS * both
+    recorded = in_force(spec, run.trace, version=False)
+    both = _EXPANDABLE in _conf(recorded) and "max_split_size_mb" in _conf(recorded)
+    return reserve_sentence(found, recorded) + _STRANDS * both
 
 
 def _conf(spec: str) -> str:

@@ -12,9 +12,9 @@ from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.best import COLUMNS as OF_BEST
 from allocbench.questions.best import Best, best
 from allocbench.questions.growth import leak_of
-from allocbench.questions.hazards import caveats, growing
+from allocbench.questions.hazards import caveats, growing, reserve_in_words
 from allocbench.replays.runner import Runner
-from allocbench.reports.advice.choosing import WEIGHTS, Weights
+from allocbench.reports.advice.choosing import KEEP, WEIGHTS, Weights
 from allocbench.reports.advice.confidence import Confidence, confidence
 from allocbench.reports.advice.recommending import Advice
 from allocbench.workloads import Trace
@@ -89,6 +89,8 @@ def _warnings(run: Runner, found: Best, device: str) -> list[str]:
     advice = found.advice
     warnings = [f"not considered: {spec}: {reason}" for spec, reason in found.excluded.items()]
     warnings += growing(run, [advice.chosen] if advice.chosen else [], device)
+    if advice.chosen not in (None, KEEP) and (now := reserve_in_words(run, KEEP)):
+        warnings.append(now)
     if advice.chosen is not None and not advice.keeps:
         warnings += [f"check first: {line}" for line in caveats(advice.chosen, run.trace)]
     return warnings

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 
 DEFAULT, RECORDED = "the default", "the recorded configuration"
+GIVEN = "the given configuration"
 """What a program has now, in words."""
 
 

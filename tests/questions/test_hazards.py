@@ -8,14 +8,23 @@ from functools import cache
 
 import pytest
 
-from allocbench.allocators import SpecError, make, make_device
+from allocbench import allocators
+from allocbench.allocators import SpecError, make_device
 from allocbench.questions import tune
-from allocbench.questions.hazards import breaks, caveats, modelled
+from allocbench.questions.best import best
+from allocbench.questions.check import check
+from allocbench.questions.explain import served
+from allocbench.questions.hazards import breaks, caveats, modelled, reserve_in_words
 from allocbench.questions.recommend import study
 from allocbench.questions.switching import conf, with_conf
-from allocbench.workloads import Trace, catalog
+from allocbench.replays.runner import Runner
+from allocbench.reports.advice.choosing import KEEP
+from allocbench.reports.advice.recommending import GIVEN, RECORDED
+from allocbench.workloads import ALLOC, FREE, Trace, catalog
+from tests.traces import MIB, Event, make
 
 DEVICE = "sim:8GiB"
+BOTH = "caching:max_split_size_mb=128,expandable_segments=true"
 EXPANDABLE = with_conf(tune.EXPANDABLE)
 
 
@@ -78,10 +87,10 @@ def test_caveats() -> None:
 def test_a_split_size_that_pytorch_refuses_is_refused() -> None:
     device = make_device("sim:1GiB")
     with pytest.raises(SpecError, match="max_split_size_mb=19 must be a whole number of at least"):
-        make("caching:max_split_size_mb=19", device)
+        allocators.make("caching:max_split_size_mb=19", device)
     with pytest.raises(SpecError, match="max_split_size_mb"):
-        make("caching:conf=max_split_size_mb:19", device)
-    make("caching:max_split_size_mb=20", device)
+        allocators.make("caching:conf=max_split_size_mb:19", device)
+    allocators.make("caching:max_split_size_mb=20", device)
 
 
 def test_cuda_async_is_called_a_model() -> None:
@@ -89,3 +98,37 @@ def test_cuda_async_is_called_a_model() -> None:
     assert len(told) == 1
     assert not modelled(["caching", "bfc"])
     assert modelled(["caching", "cuda_async:release_threshold=1MiB"]) == told
+
+
+def growing_reserve() -> Trace:
+    """60 times two blocks that come and go, and one of 2 MiB that stays (pytorch#193400)."""
+    events: list[Event] = []
+    for n in range(60):
+        events += [(ALLOC, 3 * n, 95_420_416), (ALLOC, 3 * n + 1, 47_710_208)]
+        events += [(ALLOC, 3 * n + 2, 2 * MIB), (FREE, 3 * n, 0), (FREE, 3 * n + 1, 0)]
+    return make(events)
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_no_command_keeps_settings_whose_reserve_grows(recorded: bool) -> None:
+    """On any device they fit only at first, although 358 MiB are enough."""
+    trace, given = growing_reserve(), BOTH
+    if recorded:
+        settings = {"max_split_size_mb": "128", "expandable_segments": "true"}
+        extra = trace.provenance.extra | {"settings": settings}
+        trace, given = replace(trace, provenance=replace(trace.provenance, extra=extra)), KEEP
+    run = Runner(trace, DEVICE)
+    found = best(run, given=given, budget=5)
+    assert found.setting not in (None, given)
+    assert found.advice.now in (RECORDED, GIVEN)
+    assert "the default" not in " ".join(found.advice.lines)
+    assert reserve_in_words(run, found.setting or "") == ""
+    answer = check(trace, DEVICE, allocator=given)
+    assert answer.verdict == "grows"
+    assert [one.kind for one in answer.remedies] == ["setting"]
+    for words in (answer.sentence, served(run, given, "it")):
+        assert "max_split_size_mb with expandable_segments does that" in words
+    if recorded:
+        made = study(trace, DEVICE, budget=5)
+        assert made.advice.setting == found.setting
+        assert any("expandable_segments does that" in line for line in made.warnings)

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,7 @@ from allocbench.reports.rows.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog
 from benchmarks.workshop.verdicts import AMPLE, verdicts
 from tests.commands import folder, output
+from tests.commands import run as run_command
 from tests.traces import Event, make
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -134,12 +137,21 @@ def test_every_command_names_the_same_best(workload: str, share: int) -> None:
     assert least is not None
     line = f"'{workload}' --device sim:{least * share // 1000} --json -"
     ranked = json.loads(output(f"recommend {line}"))
-    compared = json.loads(output(f"compare {line} --time 0"))
+    compared = json.loads(output(f"compare {line} --time 0 --html report.html"))
     tuned = json.loads(output(f"tune {line}"))
     for column in ("recommended", "best_setting", "best_allocator"):
         (told,) = {row[column] for row in ranked}
         assert {row[column] for row in compared} == {told}
     setting, chosen = ranked[0]["best_setting"], ranked[0]["recommended"]
+    page = Path("report.html").read_text(encoding="utf-8")
+    (told,) = {row["setting_advice"] for row in compared}
+    assert told in html.unescape(re.sub(r"<[^>]*>", "", page))
+    asked = run_command(f"check {line}")
+    (answer,) = json.loads(asked.stdout)
+    remedies = {one["kind"]: one["change"] for one in answer["remedies"]}
+    assert remedies.get("setting", setting) == setting
+    assert remedies.get("allocator", chosen) == chosen
+    assert asked.exit_code == (answer["verdict"] != "fits")
     assert [row["allocator"] for row in tuned if row["best"]] == [setting] * (setting is not None)
     assert ranked[0]["allocator"] == chosen or chosen is None
     assert ranked[0]["best_allocator"] == (KEEP if chosen and chosen == setting else chosen)
