@@ -115,7 +115,7 @@ def test_no_command_keeps_settings_whose_reserve_grows(recorded: bool) -> None:
     trace, given = growing_reserve(), BOTH
     if recorded:
         settings = {"max_split_size_mb": "128", "expandable_segments": "true"}
-        extra = trace.provenance.extra | {"settings": settings}
+        extra = {**trace.provenance.extra, "settings": settings}
         trace, given = replace(trace, provenance=replace(trace.provenance, extra=extra)), KEEP
     run = Runner(trace, DEVICE)
     found = best(run, given=given, budget=5)
