@@ -391,8 +391,8 @@ def shown(trace: Trace, capacity: int) -> bool:
     missing = coverage.allocs_missing or coverage.contradiction
     if coverage.begins == "later" or coverage.ends == "failure" or missing:
         return False
-    loads = coverage.shared_load, coverage.masks_load, trace.max_load + coverage.workspace
-    if max(loads) > (1 - ROOM) * capacity:
+    more = trace.max_load + coverage.workspace if coverage.workspace else 0
+    if max(coverage.shared_load, coverage.masks_load, more) > (1 - ROOM) * capacity:
         return False
     return coverage.ends == "exit" or trace.steps >= _STEPS
 

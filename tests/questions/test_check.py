@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from allocbench.base.cards import find
-from allocbench.questions.check import check
+from allocbench.questions.check import check, shown
 from allocbench.questions.recommend import study
 from allocbench.questions.whatif import whatif
 from allocbench.replays.capacity import STEP
@@ -250,3 +250,13 @@ def test_what_is_enough_for_a_part_of_a_program_is_a_lower_bound() -> None:
         assert len(answer.remedies) == 2
         for one in answer.remedies:
             assert one.bound == ("at least" in one.outcome) == bound
+
+
+def test_a_workspace_of_unknown_size_counts_where_it_may_not_fit() -> None:
+    trace = make([(ALLOC, 0, 90 * MIB)])
+    stopped = replace(trace, coverage=Coverage(workspace=4 * MIB))
+    assert shown(stopped, 100 * MIB)  # 94 of 95
+    assert not shown(replace(trace, coverage=Coverage(workspace=6 * MIB)), 100 * MIB)
+    # Without one, a trace that nearly fills the device says as much as before.
+    full = replace(trace, coverage=Coverage(frees_missing=0, shared=1))
+    assert shown(full, 91 * MIB)
