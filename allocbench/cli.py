@@ -70,6 +70,8 @@ class Group(_QuickGroup):
         stdout.open_closed()
         stdout.accept_any_text()
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+        if {"-h", "--help"} & {*command_line}:
+            _cut_nothing_in_help()
         try:
             code = super().main(_with_outputs(command_line) or ["--help"], *rest, **extra)
             sys.stdout.flush()
@@ -92,6 +94,21 @@ class Group(_QuickGroup):
             super().format_help(context, formatter)
         finally:
             self._writing_help = False
+
+
+def _cut_nothing_in_help() -> None:
+    """Let typer fold a name that is longer than its column, which it would cut."""
+    from rich.table import Table
+    from typer import rich_utils
+
+    class Folding(Table):
+        def add_row(self, *cells: Any, **options: Any) -> None:
+            super().add_row(*cells, **options)
+            texts = [part for cell in cells for part in getattr(cell, "renderables", ())]
+            for one in (*self.columns, *texts):
+                one.overflow = "fold"
+
+    rich_utils.Table = Folding  # type: ignore[misc]
 
 
 def _with_outputs(command_line: Sequence[str]) -> list[str]:

@@ -76,7 +76,7 @@ NullDevice = Annotated[
     typer.Option(
         "--device",
         metavar="CARD",
-        help="Run without a GPU as if this card were present: h100, rtx4090,memory=23.5GiB,"
+        help="Run without a GPU as if this card were present: h100, l4,memory=20GiB,"
         " a100-40gb,count=2. Needs a CUDA build of PyTorch.",
         callback=_null_device_given,
     ),

@@ -38,8 +38,9 @@ def run(
     labels: Annotated[
         Labels | None,
         typer.Option(
-            help="Label allocs with lines of the program or with operators; both slow it down."
-            " Default: lines on a null GPU, none on a GPU."
+            metavar="KIND",
+            help="Label allocs with lines of the program or with operators, or none; both slow it"
+            " down. Default: lines on a null GPU, none on a GPU.",
         ),
     ] = None,
     last: Annotated[

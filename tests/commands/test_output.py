@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
+from allocbench.commands import COMMANDS
 from allocbench.output import terminal
 from allocbench.reports.page import html
 from allocbench.reports.rows import bundle
@@ -102,6 +103,14 @@ def test_tables_fit_60_columns_and_cut_nothing(line: str, monkeypatch: pytest.Mo
     assert ended.exit_code == 0
     assert [row for row in ended.stdout.splitlines() if len(row.rstrip()) > 60] == []
     assert "…" not in ended.stdout
+
+
+@pytest.mark.parametrize("command", [one.name for one in COMMANDS])
+def test_the_help_of_a_command_cuts_nothing(command: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    shown = run(f"{command} --help").stdout
+    assert "Usage: allocbench" in shown
+    assert "…" not in shown
 
 
 def test_no_text_on_a_console_sends_commands_to_the_terminal(
