@@ -237,7 +237,7 @@ def _holders(held: pd.DataFrame, explanation: Explanation | None) -> Iterator[Ta
         for row in by_kind(held).to_dict("records"):
             cells = units.size(row["bytes"]), units.percent(row["share"]), f"{row['blocks']:,}"
             places = Text(places_in_words(row["places"]))
-            table.add_row(*cells, Text(one_line(row["kind"]) or "other"), places)
+            table.add_row(*cells, Text(one_line(row["kind"]) or "of unknown kind"), places)
         yield table
     modules = by_module(held).to_dict("records")
     if modules:
