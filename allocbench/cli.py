@@ -108,7 +108,7 @@ def _cut_nothing_in_help() -> None:
             for one in (*self.columns, *texts):
                 one.overflow = "fold"
 
-    rich_utils.Table = Folding  # type: ignore[misc]
+    rich_utils.Table = Folding  # type: ignore[attr-defined]
 
 
 def _with_outputs(command_line: Sequence[str]) -> list[str]:

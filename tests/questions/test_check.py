@@ -247,7 +247,7 @@ def test_what_is_enough_for_a_part_of_a_program_is_a_lower_bound() -> None:
         (Coverage(ends="failure", request=MIB), True),
     ):
         answer = check(replace(trace, coverage=coverage), device)
-        assert len(answer.remedies) == 2
+        assert len(answer.remedies) >= 2
         for one in answer.remedies:
             assert one.bound == ("at least" in one.outcome) == bound
 
