@@ -107,8 +107,8 @@ DRAWN = (
     Bug(
         "what a run proved is not in the table of changes",
         "allocbench/commands/whatif.py",
-        "saved = answer.need - (proposal.run or proposal.need)",
-        "saved = answer.need - proposal.need",
+        "return answer.need - (proposal.run or proposal.need)",
+        "return answer.need - proposal.need",
         ("tests/questions/test_whatif.py::test_a_run_takes_the_place_of_an_estimate",),
     ),
     Bug(
@@ -138,7 +138,7 @@ DRAWN = (
     ),
     Bug(
         "an update in the backward pass asks for no effort",
-        "allocbench/questions/edits.py",
+        "allocbench/questions/edits/optimizers.py",
         '"gradients",\n        3,',
         '"gradients",\n        0,',
         ("tests/questions/test_whatif.py::test_edits_are_ordered_by_what_they_ask",),
@@ -183,8 +183,8 @@ DRAWN = (
     Bug(
         "the last set of changes that fits is chosen",
         "allocbench/questions/whatif.py",
-        "                enough = found\n                break\n",
-        "                enough = found\n",
+        "fitting.append(found)",
+        "fitting.insert(0, found)",
         ("tests/questions/test_whatif.py::test_the_edits_that_ask_least_are_chosen",),
     ),
     Bug(
