@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -38,6 +39,33 @@ class Bump:
         for segment in self.segments:
             self.device.free(segment)
         self.segments, self.next, self.end = [], 0, 0
+"""
+# First fit in segments of 4 KiB or more; an empty segment goes back to the device at once.
+FIRST_FIT = """
+class FirstFit:
+    def __init__(self, device):
+        self.device, self.segments = device, {}  # segment: its size and its blocks
+
+    def allocate(self, size, stream):
+        for segment, (length, blocks) in self.segments.items():
+            at = segment
+            for begin in [*sorted(blocks), segment + length]:
+                if begin - at >= size:
+                    blocks[at] = size
+                    return at
+                at = begin + blocks.get(begin, 0)
+        segment = self.device.malloc(max(size, 4096))
+        if segment:
+            self.segments[segment] = max(size, 4096), {segment: size}
+        return segment
+
+    def free(self, address):
+        for segment, (_, blocks) in self.segments.items():
+            if blocks.pop(address, 0):
+                break
+        if not blocks:
+            self.device.free(segment)
+            del self.segments[segment]
 """
 # Each breaks one rule.
 BROKEN = """
@@ -134,7 +162,7 @@ extern "C" void give(void* block, ssize_t size, int, void*) { cache.emplace(size
 
 @pytest.fixture
 def classes(tmp_path: Path) -> str:
-    (tmp_path / "own.py").write_text(BUMP + BROKEN)
+    (tmp_path / "own.py").write_text(BUMP + FIRST_FIT + BROKEN)
     return str(tmp_path / "own.py")
 
 
@@ -154,6 +182,22 @@ def streams(library: str) -> allocators.Allocator:
 
 def made(spec: str, capacity: str = "8MiB") -> allocators.Allocator:
     return allocators.make(spec, allocators.make_device(f"sim:{capacity}"))
+
+
+def test_the_largest_free_range_is_that_of_the_snapshot(classes: str) -> None:
+    allocator = made(f"{classes}:FirstFit", "64KiB")
+    rng, live = random.Random(7), list[int]()
+    for _ in range(3000):
+        if live and rng.random() < 0.48:
+            allocator.deallocate(live.pop(rng.randrange(len(live))))
+        else:
+            try:
+                live.append(allocator.allocate(rng.randrange(1, 3000)))
+            except OutOfMemory:
+                continue
+        blocks = [block for segment in allocator.snapshot() for block in segment.blocks]
+        free = max((block.size for block in blocks if not block.allocated), default=0)
+        assert allocator.largest_free() == free
 
 
 def test_a_class_serves_and_counts_as_every_strategy_does(classes: str) -> None:

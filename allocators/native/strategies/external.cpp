@@ -60,6 +60,10 @@ Block External::do_allocate(Size requested, Stream stream) {
   if (address == 0) return {};
   Block const block{address, requested, requested};
   verify(block);
+  auto const [below, above] = gaps_around(block);
+  remove_gap(below + block.size + above);
+  add_gap(below);
+  add_gap(above);
   live_.emplace(address, block);
   return block;
 }
@@ -69,6 +73,10 @@ Block External::do_deallocate(Address address, Stream stream) {
   if (entry == live_.end()) return {};
   Block const block = entry->second;
   live_.erase(entry);
+  auto const [below, above] = gaps_around(block);
+  remove_gap(below);
+  remove_gap(above);
+  add_gap(below + block.size + above);
   external_->free(address, block.requested, without_pool(stream));
   return block;
 }
@@ -82,18 +90,33 @@ std::vector<Segment> External::do_snapshot() const {
   return all;
 }
 
-Size External::do_largest_free() const {
-  Size largest = 0;
-  for (Segment const& segment : do_snapshot())
-    for (Block const& block : segment.blocks)
-      if (!block.allocated()) largest = std::max(largest, block.size);
-  return largest;
+Size External::do_largest_free() const { return gaps_.empty() ? 0 : *gaps_.rbegin(); }
+
+External::Gaps External::gaps_around(Block const& block) const {
+  auto const segment = std::prev(segments_.upper_bound(block.address));
+  auto const [first, last] = blocks_in(segment->first, segment->second);
+  auto const above = live_.lower_bound(block.end());
+  auto const here = live_.lower_bound(block.address);
+  Address const begin = here == first ? segment->first : std::prev(here)->second.end();
+  Address const end = above == last ? segment->first + segment->second : above->first;
+  return {block.address - begin, end - block.end()};
+}
+
+void External::add_gap(Size size) {
+  if (size != 0) gaps_.insert(size);
+}
+
+void External::remove_gap(Size size) {
+  if (size != 0) gaps_.erase(gaps_.find(size));
 }
 
 Address External::allocate_segment(Size size) {
   if (size == 0) return 0;
   Address const segment = acquire(size);
-  if (segment != 0) segments_.emplace(segment, size);
+  if (segment != 0) {
+    segments_.emplace(segment, size);
+    add_gap(size);
+  }
   return segment;
 }
 
@@ -105,6 +128,7 @@ bool External::free_segment(Address segment) {
     reject("gave the segment at " + hex(segment) + " back, in which the block " +
            range(first->first, first->second.size) + " is in use");
   release(segment, entry->second);
+  remove_gap(entry->second);
   segments_.erase(entry);
   return true;
 }

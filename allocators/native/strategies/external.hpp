@@ -7,6 +7,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "core/allocator.hpp"
@@ -68,8 +69,17 @@ class External : public Allocator, private SegmentSource {
     return std::pair(live_.lower_bound(start), live_.lower_bound(start + size));
   }
 
+  // The free bytes directly below and above an address of a segment that no live block covers.
+  struct Gaps {
+    Size below, above;
+  };
+  Gaps gaps_around(Block const& block) const;
+  void add_gap(Size size);
+  void remove_gap(Size size);
+
   std::string name_;
   std::map<Address, Size> segments_;
+  std::multiset<Size> gaps_;  // between the live blocks of each segment
   std::map<Address, Block> live_;
   std::unique_ptr<ExternalAllocator> external_;
 };
