@@ -147,32 +147,6 @@ def _dtype(torch: Any, name: str) -> None:
     torch.set_default_dtype(getattr(torch, name))
 
 
-def _accumulate(torch: Any, parts: int) -> None:
-    """Only every call in some number of an optimizer's `step` and `zero_grad` has an effect."""
-    calls = dict[int, int]()
-    zero_grad, patch = torch.optim.Optimizer.zero_grad, torch.optim.Optimizer._patch_step_function
-
-    def zeroed(self: Any, set_to_none: bool = True) -> None:
-        if not calls.get(id(self), 0) % parts:
-            zero_grad(self, set_to_none)
-
-    def patched(self: Any) -> None:
-        patch(self)
-        original = type(self).step
-        if hasattr(original, "accumulates"):
-            return
-
-        def step(self: Any, *arguments: Any, **options: Any) -> Any:
-            calls[id(self)] = calls.get(id(self), 0) + 1
-            return None if calls[id(self)] % parts else original(self, *arguments, **options)
-
-        step.hooked = step.accumulates = True  # type: ignore[attr-defined]
-        type(self).step = step
-
-    torch.optim.Optimizer.zero_grad = zeroed
-    torch.optim.Optimizer._patch_step_function = patched
-
-
 def _buckets(torch: Any, _value: bool) -> None:
     """Gradients are views of the buckets of DistributedDataParallel."""
     kind = torch.nn.parallel.DistributedDataParallel
@@ -278,7 +252,6 @@ _BEFORE: Mapping[str, Callable[[Any, Any], None]] = {
     "in_backward": _in_backward,
     "set_to_none": _set_to_none,
     "dtype": _dtype,
-    "accumulate": _accumulate,
     "buckets": _buckets,
     "empty_cache": _empty_cache,
 }
