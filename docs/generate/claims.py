@@ -19,7 +19,10 @@ from docs.generate.truth import AFTER, BEFORE, errors, measured, published, with
 ROOT = Path(__file__).parent.parent.parent
 PAGES = (
     ROOT / "README.md",
-    *(ROOT / "docs" / f"{name}.md" for name in ("truth", "verify", "on-a-gpu", "without-a-gpu")),
+    *(
+        ROOT / "docs" / f"{name}.md"
+        for name in ("truth", "verify", "on-a-gpu", "without-a-gpu", "whatif")
+    ),
 )
 _WRAPPERS = [
     TextWrapper(128, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)

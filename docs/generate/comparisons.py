@@ -143,6 +143,22 @@ def public_programs() -> str:
     return table(("program", "null GPU", "result"), rows, right=3)
 
 
+def published_edits() -> str:
+    """What edits need or save by their authors' measurements, and what `whatif` estimates."""
+    noted = result("noted.json")["published_edits"]
+    rows = list[tuple[str, ...]]()
+    for row in noted["needs"]:
+        estimate, low, high = row["estimate"]
+        error = f"{estimate / row['published'] - 1:+.1%}"
+        needs = f"{estimate:.2f} GB ({low:.2f} to {high:.2f})"
+        rows.append((row["program"], row["edit"], f"{row['published']:.2f} GB", needs, error))
+    for row in noted["savings"]:
+        saves, error = row["estimate"], f"{row['estimate'] / row['published'] - 1:+.1%}"
+        published = f"saves {row['published']:,} MiB"
+        rows.append((row["program"], row["edit"], published, f"saves {saves:,} MiB", error))
+    return table(("program", "edit", "published", "estimate", "error"), rows, right=4)
+
+
 def driver_calls() -> str:
     """How many results of the driver are equal, in words."""
     noted = result("noted.json")["driver_calls"]
@@ -289,6 +305,7 @@ PARTS = (
     agreement_counts,
     snapshots_of_a_transformer,
     public_programs,
+    published_edits,
     driver_calls,
     fidelity,
     measured_stages,
