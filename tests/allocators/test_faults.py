@@ -185,8 +185,12 @@ def test_every_option_has_help_and_rejects_invalid_values(name: str) -> None:
     for option in allocators.info(name).options:
         assert option.help
         device = allocators.SimulatedDevice("1GiB")
+        nonsense = {option.name: "nonsense"}
+        if option.name == "expandable_segments_reserve":  # PyTorch ignores what it cannot read
+            allocators.make(name, device, **nonsense)
+            continue
         with pytest.raises(allocators.SpecError, match=f"{option.name}=nonsense must be"):
-            allocators.make(name, device, **{option.name: "nonsense"})
+            allocators.make(name, device, **nonsense)
         if option.default:
             allocators.make(name, device, **{option.name: option.default}).check()
 

@@ -71,6 +71,7 @@ def step():
 
 cuda.initialized, cuda.works, cuda._lazy_call, cuda.init = False, True, _lazy_call, init
 cuda.memory = SimpleNamespace(_record_memory_history=record, _snapshot=snapshot)
+cuda.max_memory_reserved = lambda device: 1 << 21
 cuda.device_count = lambda: 2
 cuda.get_device_name = lambda device: f"Stand-in {device}"
 """

@@ -53,7 +53,6 @@ def test_the_page_has_the_numbers_of_the_comparison() -> None:
     rows = comparison()["programs"]
     same = [row["first"] is None for row in rows]
     assert f"{sum(same)} of {len(same)} processes made the same allocs and frees" in PAGE
-    assert f"These {same.count(False)} differ:" in PAGE
     differing = [row for row in rows if row["first"]]
     counts = {
         "attention": sum({*_operators(row)} <= {"_cudnn_attention"} for row in differing),
@@ -63,19 +62,11 @@ def test_the_page_has_the_numbers_of_the_comparison() -> None:
     formulas = {row["process"]: row for row in comparison()["programs with formulas"]}
     both = [formulas.get(row["process"], row) for row in rows]
     equal = [row["process"] for row in both if row["first"] is None]
-    assert f"are equal, {len(equal)} of {len(rows)} processes in all." in PAGE
+    assert f"with them (in-sample), {len(equal)} did." in PAGE
     left = [row for row in both if row["first"] and not row["process"].startswith("program--")]
     assert {name for row in left for name in _operators(row)} == {"convolution"}
     assert len(left) == 4
-    calls = sum(not row["same driver calls"] for row in rows if row["first"] is None)
-    assert f"they do in {'two' if calls == 2 else calls} of the {sum(same)} processes" in PAGE
-    workloads = [row for row in rows if not row["process"].startswith("program--")]
-    loads = sum(len(set(row["max load"])) == 1 for row in workloads)
-    assert f"equal in {loads} of the {len(workloads)} runs" in PAGE
-    (sample,) = (row["max load"] for row in rows if row["program"] == "diffusion-sample")
-    assert f"{1 - sample[1] / sample[0]:.0%}".replace("%", " %") + " too low" in PAGE
     assert set(comparison()["allocators"].values()) == {"all 12 equal"}
-    assert f"each of {len(comparison()['allocators']) - 1} allocators" in PAGE
     assert len({*program_rows()}) == 13
     assert [*operator_rows()][-1][:2] == ("all", "700")
 

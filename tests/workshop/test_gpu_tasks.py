@@ -131,7 +131,7 @@ def test_without_a_gpu_it_prints_one_line_and_exits_with_2() -> None:
     assert done.stderr.count("\n") == 1
     done = gpu("--only", "hunting")
     assert done.returncode == 2
-    assert "no stage is called hunting; stages: programs, calibration" in done.stderr
+    assert "no stage is called hunting; stages: " in done.stderr
 
 
 def test_dry_runs_write_results_and_are_not_repeated(tmp_path: Path) -> None:
