@@ -42,7 +42,7 @@ _RMM = (
 
 
 @dataclass(frozen=True)
-class Rest:
+class RecordingHints:
     """How to record what a recording lacks of its program, as commands to the user.
 
     begin: the requests before its first event. end: those after its last one. failure: those after
@@ -71,11 +71,11 @@ _WITHOUT_GPU = (
     "`allocbench check --device CARD -- python train.py` runs the program without a GPU, past this"
     " request"
 )
-_WITH_ALLOCBENCH = Rest(
+_WITH_ALLOCBENCH = RecordingHints(
     "record without --last, which drops the oldest events",
     failure=_WITHOUT_GPU,
 )
-_STOPPED = "a larger --steps lets the program go on"
+_STOPPED = "a larger --steps or --timeout lets the program go on"
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Format:
     file is read. options: names and meanings of what a user can choose in
     `workloads.read(path, name=value)`. recorder: reads a trace together with what the recorded
     allocator did, if the format contains it. streamer: says how to read a large file part by part.
-    rest: how to record what such a file can lack of its program.
+    hints: how to record what such a file can lack of its program.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Format:
     options: Mapping[str, str] = field(default_factory=dict)
     recorder: str | None = None
     streamer: str | None = None
-    rest: Rest = Rest()
+    hints: RecordingHints = RecordingHints()
 
     def sniff(self, head: bytes) -> bool:
         """Whether a file that begins with these bytes, at most HEAD, has this format."""
@@ -168,7 +168,7 @@ FORMATS = (
             "conf": "the PYTORCH_CUDA_ALLOC_CONF of the program, if the snapshot lacks it (to 2.3)",
         },
         recorder="importers.pytorch_snapshot:read_recording",
-        rest=Rest(
+        hints=RecordingHints(
             f"{SNAPSHOT_INSTEAD}, without max_entries, which drops the oldest events",
             "write the snapshot when the program ends",
             _WITHOUT_GPU,
@@ -182,7 +182,7 @@ FORMATS = (
         "importers.kineto:read",
         options={"device": "the number of a GPU, or cpu, if several have events"},
         recorder="importers.kineto:read_recording",
-        rest=Rest(
+        hints=RecordingHints(
             "enter the profiler before the program uses the GPU, without a schedule",
             "leave the profiler when the program ends",
             gaps=SNAPSHOT_INSTEAD,
@@ -193,7 +193,7 @@ FORMATS = (
         "CSV Thread,Time,Action,Pointer,Size,Stream of RMM's logging adaptor",
         "importers.rmm_log:is_rmm_log",
         "importers.rmm_log:read",
-        rest=Rest(
+        hints=RecordingHints(
             f"{_RMM}, before the program's first request",
             "log until the program ends",
             "log the program on managed memory, which may exceed the GPU: rmm.mr."
@@ -207,7 +207,7 @@ FORMATS = (
         "importers.ascend:is_operator_memory",
         "importers.ascend:read",
         options={"device": "the name of an NPU, if several have blocks"},
-        rest=Rest(
+        hints=RecordingHints(
             "start the profiler before the program uses the NPU",
             "stop the profiler when the program ends",
         ),
@@ -379,4 +379,4 @@ def how_to_record(trace: Trace) -> str:
     if provenance.kind == "recorded":
         return _WITH_ALLOCBENCH.of(coverage)
     name = provenance.extra.get("format")
-    return next((one.rest for one in FORMATS if one.name == name), Rest()).of(coverage)
+    return next((one.hints for one in FORMATS if one.name == name), RecordingHints()).of(coverage)

@@ -28,7 +28,7 @@ from allocbench.reports.advice.check import (
     Answer,
     Change,
     Rest,
-    Trial,
+    TriedChange,
     exit_code,
 )
 
@@ -283,7 +283,7 @@ def _show_trials(rest: Rest) -> None:
             out.print(table)
 
 
-def _show_cards(trials: Sequence[Trial]) -> None:
+def _show_cards(trials: Sequence[TriedChange]) -> None:
     for fits, words in ((True, "enough as it is"), (False, "too small as it is")):
         names = [trial.change for trial in trials if trial.fits == fits]
         if names:

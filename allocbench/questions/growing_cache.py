@@ -34,8 +34,8 @@ class GrowingCache:
     def alloc(self, count: int) -> list[int] | None:
         """Take so many blocks; None, and none is taken, if there are too few.
 
-        Of the pages with free blocks, the one that has the fewest, but enough, gives them; if none
-        has enough, the one that has the most. If there are none, a page is mapped.
+        They come from the page that has enough free blocks and the fewest of them; if no page has
+        enough, from the page with the most. If no page has a free block, a page is mapped.
         """
         pages = len(self._kept) + len(self._unmapped)
         free_blocks = sum(map(len, self._free.values()))
@@ -68,7 +68,7 @@ class GrowingCache:
                 (self._kept if len(self._kept) < _MOST_KEPT else self._unmapped).append(page)
 
     def _open_page(self) -> bool:
-        """Give the next page its blocks; False if there is none."""
+        """Give the next page its blocks; False if no page is left."""
         while self._kept or self._unmapped:
             page = (self._kept or self._unmapped).popleft()
             self._refill()

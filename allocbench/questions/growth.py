@@ -20,7 +20,7 @@ from allocbench.base import units
 from allocbench.base.text import one_line
 from allocbench.programs.program import LEAST_GROWTH
 from allocbench.questions.failure import operators
-from allocbench.questions.repetitions import LATE, Ints, Steps, Unit, lasting, steps_of
+from allocbench.questions.repetitions import LATE, Ints, StepBegins, Unit, lasting, steps_of
 from allocbench.replays.capacity import STEP, roomy
 from allocbench.replays.runner import fresh
 from allocbench.workloads import Trace
@@ -134,7 +134,7 @@ def _blocks(
 
 
 def _of_equal_size(
-    trace: Trace, steps: Steps, end: int, allocs: Ints, ends: Ints
+    trace: Trace, steps: StepBegins, end: int, allocs: Ints, ends: Ints
 ) -> tuple[pd.DataFrame, int]:
     """Blocks of the same size that each late step keeps, and the fewest bytes of these steps."""
     blocks, _ = _blocks(trace, steps.begins, end, allocs, ends)
@@ -144,7 +144,7 @@ def _of_equal_size(
 
 
 def _of_any_size(
-    trace: Trace, steps: Steps, end: int, allocs: Ints, ends: Ints
+    trace: Trace, steps: StepBegins, end: int, allocs: Ints, ends: Ints
 ) -> tuple[pd.DataFrame, int]:
     """Blocks that are kept from early on and at an even rate, and the mean bytes of a step."""
     count = len(steps.begins) - 1  # the last step may not be complete

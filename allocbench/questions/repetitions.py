@@ -38,7 +38,7 @@ Unit: TypeAlias = Literal["step", "repetition", "cycle"]
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class StepBegins:
     """The events at which steps begin, in order, and what they are: marked, repeated or cycles."""
 
     begins: Ints
@@ -57,14 +57,14 @@ def lasting(trace: Trace) -> tuple[Ints, Ints]:
     return allocs, np.where(late & is_end, len(trace), ends)
 
 
-def steps_of(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Iterator[Steps]:
+def steps_of(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Iterator[StepBegins]:
     """The steps until an event, the surest first; only if there are enough of them.
 
     allocs, ends: see `lasting`.
     """
     marked = np.flatnonzero((trace.op[:end] == MARK) & (trace.block[:end] == trace.step_label))
     if len(marked) > LATE + 1:
-        yield Steps(marked, "step")
+        yield StepBegins(marked, "step")
     last = min(end, int(allocs.max(initial=-1)) + 1)
     found: list[tuple[Unit, Ints]] = [
         ("repetition", _repetitions(trace, stop, allocs, ends))
@@ -74,7 +74,7 @@ def steps_of(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Iterator[Steps
         found.append(("cycle", _cycles(trace, last, allocs, ends)))
     for unit, begins in found:
         if len(begins) > LATE + 1:
-            yield Steps(begins, unit)
+            yield StepBegins(begins, unit)
 
 
 def _may_be_parts(begins: Ints, allocs: Ints, ends: Ints, count: int) -> bool:

@@ -14,7 +14,7 @@ from allocbench.questions.whatif import Answer as Edited
 from allocbench.replays.capacity import STEP
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Runner
-from allocbench.reports.advice.check import ORDER, Change, Rest, Trial, upper
+from allocbench.reports.advice.check import ORDER, Change, Rest, TriedChange, upper
 from allocbench.reports.advice.choosing import kind
 from allocbench.reports.advice.recommending import LOSSES
 from allocbench.reports.rows.results import records
@@ -33,7 +33,7 @@ def rest(run: Runner, allocator: str, found: Best, edited: Edited | str) -> Rest
     return Rest(tuple(trials), tuple(_assumed(run, allocator, found, edited)))
 
 
-def _compared(found: Best, allocator: str) -> Iterator[Trial]:
+def _compared(found: Best, allocator: str) -> Iterator[TriedChange]:
     """The settings and allocators that `best` compares."""
     for row in records(found.rows):
         spec, orders = row["allocator"], row["failed_orders"]
@@ -47,31 +47,31 @@ def _compared(found: Best, allocator: str) -> Iterator[Trial]:
         elif spec == with_conf(allocator):
             note = "as it is"
         fits = not row["failures"] and not orders
-        yield Trial(what, spec, "replay", row["min_capacity"], fits, note)
+        yield TriedChange(what, spec, "replay", row["min_capacity"], fits, note)
     for spec, reason in found.excluded.items():
-        yield Trial("setting", spec, "replay", None, False, reason)
+        yield TriedChange("setting", spec, "replay", None, False, reason)
 
 
-def _searched(found: Best) -> Iterator[Trial]:
+def _searched(found: Best) -> Iterator[TriedChange]:
     """The settings of the search that `best` does not compare."""
     known = {*found.rows["allocator"], *found.excluded}
     for trial in found.tuned.trials if found.tuned else ():
         spec = with_conf(trial.spec)
         if spec not in known:
-            yield Trial("setting", spec, "replay", trial.capacity, trial.serves)
+            yield TriedChange("setting", spec, "replay", trial.capacity, trial.serves)
 
 
-def _edits(edited: Edited, capacity: int) -> Iterator[Trial]:
+def _edits(edited: Edited, capacity: int) -> Iterator[TriedChange]:
     for one in edited.proposals:
         costs = "; ".join(edit.cost for edit in one.edits)
-        yield Trial("edit", one.name, "estimate", one.need, one.high <= capacity, costs)
+        yield TriedChange("edit", one.name, "estimate", one.need, one.high <= capacity, costs)
 
 
-def _cards(run: Runner, allocator: str) -> Iterator[Trial]:
+def _cards(run: Runner, allocator: str) -> Iterator[TriedChange]:
     """All cards, with the program as it is."""
     need, enough = run.min_capacity(allocator), set(run.cards(allocator))
     for card in cards():
-        yield Trial("card", card.name, "replay", need, card.name in enough)
+        yield TriedChange("card", card.name, "replay", need, card.name in enough)
 
 
 def _assumed(run: Runner, allocator: str, found: Best, edited: Edited | str) -> Iterator[str]:

@@ -169,9 +169,9 @@ class Process:
         """The version of PyTorch if it was built without kernels for the card, else ""."""
         capability = int(self._told["settings"]["compute_capability"])
         found = re.findall(r"(sm|compute)_(\d+)", self._torch._C._cuda_getArchFlags() or "")
-        for kind, built in ((kind, int(number)) for kind, number in found):
-            same_major = built // 10 == capability // 10
-            if built <= capability and (same_major or kind == "compute"):
+        for kind, number in found:
+            is_close = kind == "compute" or int(number) // 10 == capability // 10
+            if is_close and int(number) <= capability:
                 return ""
         return str(self._torch.__version__) if found else ""
 

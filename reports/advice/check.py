@@ -92,7 +92,7 @@ class Holder:
 
 
 @dataclass(frozen=True)
-class Trial:
+class TriedChange:
     """A change that was tried, whether it is enough or not.
 
     kind, change, tried: as in `Remedy`. need: bytes of the smallest device that is then enough,
@@ -117,7 +117,7 @@ class Trial:
 class Rest:
     """What a short answer leaves out. trials: by kind, by need. assumed: sentences."""
 
-    trials: tuple[Trial, ...]
+    trials: tuple[TriedChange, ...]
     assumed: tuple[str, ...]
 
 

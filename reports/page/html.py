@@ -194,7 +194,7 @@ def of_edits(
     its `curve`, the requested bytes of each kind in intervals of the `events`. capacity: bytes of
     the `card`, or None.
     """
-    given = {"events": events, "capacity": capacity, "card": card, "choices": choices}
+    given = {"events": events, "capacity": capacity, "card": _card(card), "choices": choices}
     return page(
         "edits.html.j2", pack({}, cases=[], edits=given), title=title, words=words, edits=edits
     )
@@ -328,7 +328,7 @@ def _about(section: Section, looks: Mapping[str, Look], reference: str | None) -
         "id": section.key,
         "workload": case.workload,
         "device": case.device,
-        "card": re.sub("^sim:.*", "the device", label(case.device)),
+        "card": _card(label(case.device)),
         "events": int(case.rows["events"].max()),
         "max_load": case.max_load,
         "reference": case.reference(reference),
@@ -360,10 +360,15 @@ def on_device(device: str) -> str:
     return re.sub(r"^sim:(?=\d)", "a device of ", label(device))
 
 
+def _card(name: str) -> str:
+    """A card in a picture that states its capacity."""
+    return re.sub("^sim:.*", "the device", name)
+
+
 def _words(text: str) -> Markup:
-    """A sentence with its commands as code; a line of a program may break after its file."""
+    """A sentence with its commands as code; long names may break after a file and after `conf=`."""
     safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
-    return Markup(re.sub(r"(?<=\.py:)(?=\d)", "<wbr>", safe))
+    return Markup(re.sub(r"(?<=\.py:)(?=\d)|(?<=conf=)", "<wbr>", safe))
 
 
 def spoken(spec: str) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from allocbench.workloads import Trace, TraceError, catalog, read, read_large, write
 from allocbench.workloads.coverage import UNSEEN, WHOLE, Coverage, from_json, to_json
-from allocbench.workloads.formats import FORMATS, Rest, how_to_record
+from allocbench.workloads.formats import FORMATS, RecordingHints, how_to_record
 from tests.commands import folder, run
 from tests.workloads.importers.snapshots import BASE, MIB, Recorder, snapshot
 
@@ -319,7 +319,7 @@ def test_hints_are_for_the_program_that_recorded(name: str, begin: str, failure:
     assert gaps
     assert gaps == how_to_record(of_format(name, contradiction="of the segments"))
     assert how_to_record(of_format(name, ends="stopped")) == (
-        "a larger --steps lets the program go on"
+        "a larger --steps or --timeout lets the program go on"
     )
     assert how_to_record(of_format(name)) == ""
     if not name.startswith("PyTorch"):
@@ -328,5 +328,5 @@ def test_hints_are_for_the_program_that_recorded(name: str, begin: str, failure:
 
 def test_every_recorder_of_programs_has_its_own_hints() -> None:
     """A log of requests is simulated, and the three other formats do not say who wrote them."""
-    general = [one.name for one in FORMATS if one.rest == Rest()]
+    general = [one.name for one in FORMATS if one.hints == RecordingHints()]
     assert general == ["Parquet", "CSV op,id,size", "CSV id,lower,upper,size", "request log"]

@@ -3,7 +3,8 @@
 
     python mlps.py TABLE.csv EVERY
 
-Prints a line of JSON for every EVERY-th row: what was measured, and the most that PyTorch reserved.
+Prints one line of JSON for every EVERY-th row: what was measured, and the most that PyTorch
+reserved.
 """
 
 from __future__ import annotations

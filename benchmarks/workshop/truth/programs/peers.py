@@ -3,8 +3,8 @@
 
     python peers.py cnn|transformer --model=NAME --optimizer=NAME --batch=N
 
-Prints a line of JSON: by estimator, bytes or why there are none. PYTHONPATH has what is not
-installed here: FakeGPU and DeepSpeed.
+Prints one line of JSON: for each estimator, its bytes or the reason why it gives none. PYTHONPATH
+has what is not installed here: FakeGPU and DeepSpeed.
 """
 
 from __future__ import annotations
