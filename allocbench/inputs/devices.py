@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from allocbench import allocators
-from allocbench.allocators import human_bytes
+from allocbench.allocators import DEVICE_SPECS, human_bytes
 from allocbench.base.cards import Card, cards, find, label, meant, of_device, suggestion
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.errors import UsageError, errors_naming
@@ -73,8 +73,11 @@ def null_device_of(text: str) -> str:
 
 
 def _with_kind(text: str, kind: str) -> str:
-    """The text with a kind of device before it, if it begins with the name of a card."""
-    return f"{kind}:{text}" if find(text.partition(",")[0]) else text
+    """The text with a kind of device before it, if it begins with a name, such as a card's."""
+    name = text.partition(",")[0]
+    kinds = {spec.partition(":")[0] for spec in DEVICE_SPECS}
+    is_name = name[:1].isalpha() and ":" not in name and name not in kinds
+    return f"{kind}:{text}" if is_name or find(name) else text
 
 
 def _card_named(text: str) -> tuple[str, dict[str, str]]:

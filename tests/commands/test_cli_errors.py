@@ -68,6 +68,7 @@ def test_an_invalid_trace_is_an_error(command: str, argument: str, told: str) ->
             "has no option 'speed'; valid options: addresses, alignment,",
         ),
         ("--device gpu:0", "no device is called 'gpu'; valid: sim:CAPACITY"),
+        ("--device fast-card", "no such card; these are: rtx-3070-8gb,"),
         ("--device sim:60KiB", "a capacity of 60.00 KiB (61440 bytes) is too small"),
         ("--time -1", "'--time'"),
         ("--time x", "'--time'"),
