@@ -237,6 +237,23 @@ def test_places_give_the_cache_back() -> None:
     assert not settings  # naive has no settings
 
 
+@pytest.mark.parametrize(
+    ("version", "variables"),
+    [
+        ("2.13.0+cu130", ["PYTORCH_ALLOC_CONF"]),
+        ("2.5.1", ["PYTORCH_CUDA_ALLOC_CONF"]),
+        ("", ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"]),
+    ],
+)
+def test_a_setting_is_in_the_variable_that_the_version_reads(
+    version: str, variables: list[str]
+) -> None:
+    trace = training()
+    trace = replace(trace, provenance=replace(trace.provenance, torch=version))
+    (one,) = (e for e in edits(TrainingBlocks(trace), 8) if e.name == "expandable_segments:True")
+    assert one.how.split("\n") == [f"export {v}=expandable_segments:True" for v in variables]
+
+
 def test_sharding_splits_state_and_gradients() -> None:
     trace = training(steps=1)
     blocks = TrainingBlocks(trace)

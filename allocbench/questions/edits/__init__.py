@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""THE list of edits: changes of a program that need less memory, and what each one does.
+"""The list of edits: changes of a program that need less memory, and what each one does.
 
 An edit changes the blocks of a recording as the program's change would: some become smaller, live
 shorter, or are allocated a second time. It is offered only if the recording shows what it needs:

@@ -11,9 +11,11 @@ import numpy as np
 
 from allocbench.base import units
 from allocbench.questions.edits.edit import Edit
+from allocbench.questions.switching import how
 from allocbench.questions.training_blocks import Names, TrainingBlocks
 from allocbench.workloads.block_origins import GRADIENTS, LASTING, PARAMETERS, STATE, places_of
 from allocbench.workloads.block_table import BlockTable, Floats, Ints
+from allocbench.workloads.pytorch_settings import PytorchRules
 
 _SETTINGS = {
     "expandable_segments:True": "mapping of pages when memory grows",
@@ -101,10 +103,12 @@ def settings(blocks: TrainingBlocks) -> Iterator[Edit]:
     """Other settings of PyTorch's allocator."""
     if blocks.trace.module is None:
         return
+    version = blocks.trace.provenance.torch
+    of_version = f"version={version}," if PytorchRules.of(version) else ""
     for setting, cost in _SETTINGS.items():
         yield Edit(
             setting,
-            f"export PYTORCH_ALLOC_CONF={setting}",
+            how(f"caching:{of_version}{setting.replace(':', '=')}"),
             cost,
             "setting",
             1,
