@@ -8,7 +8,7 @@ from itertools import combinations
 
 import numpy as np
 
-from allocbench.questions.edits import Edit
+from allocbench.questions.edits import Edit, go_together
 from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.questions.whatif import MOST_EDITS, Answer, Proposal, proposal_of
 
@@ -38,7 +38,7 @@ def combined(
     found = [proposal for proposal in answer.fitting if len(proposal.edits) > 1]
     known = [{*proposal.edits} for proposal in found]
     for some in chosen:
-        if {*some} in known:
+        if {*some} in known or not go_together(some):
             continue
         begin(" + ".join(edit.name for edit in some))
         found.append(proposal_of(blocks, some, spec, device, answer.capacity))

@@ -14,7 +14,7 @@ import pandas as pd
 from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload, load
-from allocbench.questions.edits import Edit, edits
+from allocbench.questions.edits import Edit, edits, go_together
 from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace
@@ -162,12 +162,12 @@ def changed(program: ProgramWorkload, proposal: Proposal) -> ProgramWorkload:
 
 
 def _by_effort(known: Sequence[Edit]) -> Iterator[tuple[Edit, ...]]:
-    """All sets of edits of different families, by the hardest one's effort, then by number."""
+    """All sets of edits that go together, by the hardest one's effort, then by number."""
     chosen = [
         group
         for count in range(1, MOST_EDITS + 1)
         for group in combinations(known, count)
-        if len({edit.family for edit in group}) == count
+        if go_together(group)
     ]
     return iter(sorted(chosen, key=lambda group: (max(e.effort for e in group), len(group))))
 

@@ -343,9 +343,14 @@ def serving_example() -> str:
     return f"```text\n{served_example()}```"
 
 
-def edit_errors() -> str:
-    """Errors of estimates of `whatif`."""
-    return table(edits.HEADINGS, edits.rows())
+def edit_errors(by: str) -> str:
+    """Errors of estimates of `whatif`, by change or by program."""
+    return table(edits.HEADINGS[by], edits.rows(by))
+
+
+def edit_runs() -> str:
+    """How many estimates of `whatif` have a run."""
+    return edits.summary()
 
 
 def league_table(division: str) -> str:
@@ -408,6 +413,7 @@ SECTIONS: dict[str, Callable[..., str]] = {
         serving,
         serving_example,
         edit_errors,
+        edit_runs,
         league_table,
         originals,
         originals_without,

@@ -9,10 +9,10 @@ kinds of blocks, modules, shapes, steps.
 from __future__ import annotations
 
 from allocbench.questions.edits import allocator, optimizers, parameters, passes
-from allocbench.questions.edits.edit import Edit
+from allocbench.questions.edits.edit import Edit, go_together
 from allocbench.questions.training_blocks import TrainingBlocks
 
-__all__ = ["Edit", "edits"]
+__all__ = ["Edit", "edits", "go_together"]
 _FAMILIES = (
     optimizers.update,
     optimizers.state,

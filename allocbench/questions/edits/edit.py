@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Any
 
 from allocbench.workloads.block_table import BlockTable
@@ -34,7 +35,7 @@ class Edit:
     2 some lines, 3 another way to train, 4 more GPUs, 5 to train other parameters. apply: the
     change of the blocks. made: what makes the change in a program that runs, as `edits_hook` reads
     it; empty if nothing can. setting: of PyTorch's allocator, such as "expandable_segments:True".
-    off_by: the error, if it is not that of the family.
+    off_by: the error, if it is not that of the family. not_with: another family that it excludes.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Edit:
     made: Mapping[str, Any] = field(default_factory=dict)
     setting: str = ""
     off_by: float = 0.0
+    not_with: str = ""
 
     @property
     def error(self) -> float:
@@ -56,3 +58,11 @@ class Edit:
     def below(self) -> float:
         """How far the need may be less than the estimate, as a share of it."""
         return max(self.error, _BELOW.get(self.family, 0.0))
+
+
+def go_together(chosen: Iterable[Edit]) -> bool:
+    """Whether no edit excludes another one."""
+    return not any(
+        one.family in (other.family, other.not_with) or other.family == one.not_with
+        for one, other in combinations(chosen, 2)
+    )

@@ -163,6 +163,7 @@ def gradients(blocks: TrainingBlocks) -> Iterator[Edit]:
         3,
         partial(_updated_in_backward, blocks),
         {"in_backward": True},
+        not_with="batch",
     )
 
 

@@ -240,14 +240,22 @@ def batch(blocks: TrainingBlocks) -> Iterator[Edit]:
 
 
 def _accumulated(blocks: TrainingBlocks, parts: int, table: BlockTable) -> BlockTable:
-    """The last part of each batch: the gradients of the parts before it are alive all the time."""
+    """The last part of each batch: the gradients of the parts before it are alive all the time.
+
+    Those of the step before must be freed before the first part.
+    """
     scales = blocks.of_kind(table, ACTIVATIONS, FORWARD, BACKWARD)
     scales &= ~blocks.is_of_weight[table.origin]
     gradient = np.flatnonzero(blocks.of_kind(table, GRADIENTS))
-    at = table.born[gradient]
-    born = table.born.copy()
-    born[gradient] = blocks.starts[blocks.step[table.origin[gradient]]]
-    smaller = replace(table, size=np.where(scales, -(-table.size // parts), table.size), born=born)
+    at, until = table.born[gradient], table.freed[gradient]
+    step = blocks.step[table.origin[gradient]]
+    starts = np.append(blocks.starts, [np.inf, np.inf])
+    ends_with_step = until < starts[step + 2]
+    born, freed = table.born.copy(), table.freed.copy()
+    born[gradient] = starts[step]
+    freed[gradient] = np.where(ends_with_step, np.minimum(until, starts[step + 1]), until)
+    size = np.where(scales, -(-table.size // parts), table.size)
+    smaller = replace(table, size=size, born=born, freed=freed)
     return smaller.with_copies(gradient, at, at + 0.5)
 
 

@@ -4,8 +4,9 @@
     python -m benchmarks.workshop.edits predict --python PATH
     python -m benchmarks.workshop.edits run --python PATH
 
-PATH is a Python with a CUDA build of PyTorch. The first command writes the estimates to
-benchmarks/results/edits.csv, the second adds what the runs have. The bundled programs are edited
+PATH is a Python with a CUDA build of PyTorch. The first command adds the estimates that
+benchmarks/results/edits.csv does not have. The second runs the programs of those without a run, and
+writes what each has as soon as it is known, or why there is no run. The bundled programs are edited
 from outside, as `allocbench whatif --run` does it; `program.py` makes edits by its command line.
 """
 
@@ -15,8 +16,8 @@ import argparse
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -34,13 +35,16 @@ RESULTS = ROOT / "benchmarks" / "results" / "edits.csv"
 PROGRAM = Path(__file__).with_name("program.py")
 DEVICE, ALLOCATOR, AMPLE, STEPS = "null:h200", "caching", "sim:1TiB", 3
 RUN = ("run_load", "run_need", "run_reserved")
+WHY = "not_run"
+"""The column that says why there is no run."""
 PROGRAMS = {
     "scores": {
         "batch in 2 parts": "--parts 2",
         "batch in 4 parts": "--parts 4",
         "chunked loss": "--chunks 8",
         "memory-efficient attention": "--efficient",
-        f"ZeRO-3 on {RANKS} GPUs": "--shard",
+        f"ZeRO-2 on {RANKS} GPUs": "--zero 2",
+        f"ZeRO-3 on {RANKS} GPUs": "--zero 3",
         "update in the backward pass": "--in-backward",
     },
     "scores --autocast": {
@@ -48,35 +52,45 @@ PROGRAMS = {
         "batch in 4 parts": "--parts 4",
         "chunked loss": "--chunks 8",
         "memory-efficient attention": "--efficient",
-        f"ZeRO-3 on {RANKS} GPUs": "--shard",
+        f"ZeRO-3 on {RANKS} GPUs": "--zero 3",
     },
     "scores --keep-logits": {"free what": "--free-logits"},
     "fused --autocast --batch 16": {
         "batch in 2 parts": "--parts 2",
         "batch in 4 parts": "--parts 4",
         "chunked loss": "--chunks 8",
-        f"ZeRO-3 on {RANKS} GPUs": "--shard",
+        f"ZeRO-2 on {RANKS} GPUs": "--zero 2",
+        f"ZeRO-3 on {RANKS} GPUs": "--zero 3",
     },
     "fused --keep-gradients": {"no gradients between": "--free-gradients"},
     "residual --optimizer SGD --batch 64": {
         "batch in 2 parts": "--parts 2",
         "batch in 4 parts": "--parts 4",
-        f"ZeRO-3 on {RANKS} GPUs": "--shard",
+        f"ZeRO-2 on {RANKS} GPUs": "--zero 2",
+        f"ZeRO-3 on {RANKS} GPUs": "--zero 3",
     },
     "fused --buckets": {"gradients in DDP's": "--views"},
     "fused --buckets --autocast --batch 16": {"gradients in DDP's": "--views"},
+    "scores --buckets --views": {f"ZeRO-1 on {RANKS} GPUs": "--zero 1"},
+    "fused --buckets --views --autocast --batch 16": {f"ZeRO-1 on {RANKS} GPUs": "--zero 1"},
+    "residual --optimizer SGD --batch 64 --buckets --views": {
+        f"ZeRO-1 on {RANKS} GPUs": "--zero 1"
+    },
 }
 """By arguments of `program.py`: the beginnings of edits, and the options that make them."""
 SETTING = "expandable_segments:True"
 """The only setting that the training programs are run with."""
 
 
-def predicted(python: str) -> Iterator[dict[str, object]]:
-    """A row for each program and edit: load, need and reserved bytes of the estimate."""
+def predicted(python: str, known: pd.DataFrame) -> Iterator[dict[str, object]]:
+    """The estimate of each program and edit of the programs of which `known` lacks some."""
+    pairs = {*zip(known["program"], known["edit"], strict=True)}
     for name in (*PROGRAMS, *catalog.captured()):
-        blocks = TrainingBlocks(load(_of(python, name)))
+        if (known["program"] == name).sum() >= len(PROGRAMS.get(name, [""])):
+            continue
+        blocks = _blocks(python, name)
         for edit in edits(blocks, RANKS):
-            if not _is_run(name, edit.name, bool(edit.made)):
+            if (name, edit.name) in pairs or not _is_run(name, edit.name, bool(edit.made)):
                 continue
             estimate = proposal_of(blocks, (edit,), ALLOCATOR, AMPLE, None)
             spec = with_settings(ALLOCATOR, (edit,))
@@ -107,12 +121,18 @@ def ran(python: str, program: str, edit: str) -> dict[str, int]:
         (option,) = (options[start] for start in options if edit.startswith(start))
         trace = load(_of(python, f"{program} {option}"))
     else:
-        blocks = TrainingBlocks(load(original))
+        blocks = _blocks(python, program)
         (chosen,) = (one for one in edits(blocks, RANKS) if one.name == edit)
         spec = with_settings(ALLOCATOR, (chosen,))
         trace = load(changed(original, proposal_of(blocks, (chosen,), spec, AMPLE, None)))
     reserved = int(trace.provenance.extra[PEAK_RESERVED])
     return dict(zip(RUN, (trace.max_load, _need(trace, spec), reserved), strict=True))
+
+
+@lru_cache(maxsize=1)
+def _blocks(python: str, name: str) -> TrainingBlocks:
+    """The blocks of a program as it is."""
+    return TrainingBlocks(load(_of(python, name)))
 
 
 def _of(python: str, name: str) -> ProgramWorkload:
@@ -121,7 +141,7 @@ def _of(python: str, name: str) -> ProgramWorkload:
         command = (python, "-m", catalog.bundled(name).module, "--device", "cuda")
         settings = ProgramSettings(device=DEVICE, quiet=True, steps=STEPS)
         return ProgramWorkload(command, settings, name)
-    ranks = "--shard" in name or "--buckets" in name
+    ranks = "--zero" in name or "--buckets" in name
     device = f"{DEVICE},rank=0,world={RANKS}" if ranks else DEVICE
     settings = ProgramSettings(device=device, quiet=True, steps=STEPS)
     return ProgramWorkload((python, str(PROGRAM), *name.split()), settings)
@@ -142,24 +162,23 @@ def main() -> None:
     os.environ["PYTHONPATH"] = str(ROOT)  # for the bundled programs
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
-        if arguments.stage == "predict":
-            table = pd.DataFrame(predicted(arguments.python))
-            table.to_csv(RESULTS, index=False)
-            return
         table = pd.read_csv(RESULTS)
-        rows = list[dict[str, Any]]()
-        number = table.groupby("program").cumcount()  # a run that is stopped has all programs
-        table = table.iloc[number.argsort(kind="stable")]
-        for record in table.to_dict("records"):
-            row: dict[str, Any] = {str(column): value for column, value in record.items()}
-            row |= dict.fromkeys(RUN)
+        if arguments.stage == "predict":
+            added = pd.DataFrame(predicted(arguments.python, table))
+            pd.concat([table, added]).to_csv(RESULTS, index=False)
+            return
+        table = table.astype({**dict.fromkeys(RUN, "Int64"), WHY: "string"})
+        for index in table.index[table[RUN[0]].isna()]:
+            program, edit = table.loc[index, ["program", "edit"]]
             try:
-                row |= ran(arguments.python, row["program"], row["edit"])
+                found = {**ran(arguments.python, program, edit), WHY: ""}
             except UserError as error:
-                print(f"{row['program']}, {row['edit']}: {error}", flush=True)
-            rows.append(row)
-            print(row, flush=True)
-            pd.DataFrame(rows).astype(dict.fromkeys(RUN, "Int64")).to_csv(RESULTS, index=False)
+                told = str(error).replace(f"{ROOT}{os.sep}", "")
+                found = {WHY: told.replace(arguments.python, "python")}
+            print(program, edit, found, flush=True)
+            for column, value in found.items():
+                table.loc[index, column] = value
+            table.to_csv(RESULTS, index=False)
 
 
 if __name__ == "__main__":

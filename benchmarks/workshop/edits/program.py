@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
@@ -142,11 +144,15 @@ class ResidualNetwork(nn.Module):
                 width = 256 << stage
         self.head = nn.Linear(width, CLASSES)
 
+    def forward(self, images: Tensor, every: int) -> Tensor:
+        """The logits (batch, classes) of images; every: checkpointed blocks, or 0."""
+        x = functional.max_pool2d(self.stem(images), 3, 2, 1)
+        out: Tensor = self.head(_through(self.blocks, x, every).mean((2, 3)))
+        return out
+
     def loss(self, batch: int, every: int, chunks: int) -> Tensor:
         """The loss of random images; chunks: 1."""
-        images = torch.randn(batch, 3, IMAGE, IMAGE, device="cuda")
-        x = functional.max_pool2d(self.stem(images), 3, 2, 1)
-        logits = self.head(_through(self.blocks, x, every).mean((2, 3)))
+        logits = self(torch.randn(batch, 3, IMAGE, IMAGE, device="cuda"), every)
         return functional.cross_entropy(logits, torch.randint(0, CLASSES, (batch,), device="cuda"))
 
 
@@ -170,14 +176,13 @@ class _Loss(nn.Module):
         return loss
 
 
-def _shard(model: nn.Module) -> None:
-    from torch.distributed import init_process_group
+def _shard(model: nn.Module, whole_in_backward: bool) -> None:
     from torch.distributed.fsdp import fully_shard
 
-    init_process_group("nccl")
+    kept = {"reshard_after_forward": False} if whole_in_backward else {}
     for block in model.blocks:  # type: ignore[union-attr]
-        fully_shard(block)
-    fully_shard(model)
+        fully_shard(block, **kept)
+    fully_shard(model, **kept)
 
 
 def _updated_in_backward(parameters: Iterator[nn.Parameter], kind: type) -> None:
@@ -210,18 +215,19 @@ def main() -> None:
     parser.add_argument("--keep-logits", action="store_true", help="until the next forward pass")
     parser.add_argument("--free-logits", action="store_true", help="at the end of each step")
     parser.add_argument("--efficient", action="store_true", help="attention without scores")
-    parser.add_argument("--shard", action="store_true")
+    parser.add_argument("--zero", type=int, choices=[1, 2, 3], help="by PyTorch's own means")
     parser.add_argument("--buckets", action="store_true", help="DistributedDataParallel")
     parser.add_argument("--views", action="store_true", help="gradients are views of its buckets")
     options = parser.parse_args()
     language = options.model != "residual"
     fused = options.model == "fused" or options.efficient
     model = (Transformer(fused) if language else ResidualNetwork()).cuda()
-    if options.shard:
-        _shard(model)
+    if options.zero or options.buckets:
+        torch.distributed.init_process_group("nccl")
+    if options.zero in (2, 3):
+        _shard(model, whole_in_backward=options.zero == 2)
     step: nn.Module = _Loss(model)
     if options.buckets:
-        torch.distributed.init_process_group("nccl")
         step = nn.parallel.DistributedDataParallel(step, gradient_as_bucket_view=options.views)
     kind = getattr(torch.optim, options.optimizer)
     optimizer = None
@@ -232,6 +238,8 @@ def main() -> None:
     else:
         momentum = {"momentum": 0.9} if options.optimizer == "SGD" else {}
         fused = {"fused": True} if options.fused else {}
+        if options.zero == 1:
+            kind = partial(ZeroRedundancyOptimizer, optimizer_class=kind)
         optimizer = kind(model.parameters(), lr=1e-4, **momentum, **fused)
     for _ in range(options.steps):
         if optimizer:
