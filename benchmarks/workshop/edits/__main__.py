@@ -169,7 +169,8 @@ def main() -> None:
             return
         table = table.astype({**dict.fromkeys(RUN, "Int64"), WHY: "string"})
         for index in table.index[table[RUN[0]].isna()]:
-            program, edit = table.loc[index, ["program", "edit"]]
+            program, edit = map(str, table.loc[index, ["program", "edit"]])
+            found: dict[str, int | str]
             try:
                 found = {**ran(arguments.python, program, edit), WHY: ""}
             except UserError as error:

@@ -179,10 +179,10 @@ class _Loss(nn.Module):
 def _shard(model: nn.Module, whole_in_backward: bool) -> None:
     from torch.distributed.fsdp import fully_shard
 
-    kept = {"reshard_after_forward": False} if whole_in_backward else {}
+    ends_early = False if whole_in_backward else None
     for block in model.blocks:  # type: ignore[union-attr]
-        fully_shard(block, **kept)
-    fully_shard(model, **kept)
+        fully_shard(block, reshard_after_forward=ends_early)
+    fully_shard(model, reshard_after_forward=ends_early)
 
 
 def _updated_in_backward(parameters: Iterator[nn.Parameter], kind: type) -> None:
