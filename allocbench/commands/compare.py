@@ -113,7 +113,7 @@ def run(
             stage=lambda workload, spec, stage: begin(f"{workload} {spec}: {stage}"),
             done=done,
         )
-    rows = [row | (found[row["workload"]].advice.columns if advising else {}) for row in rows]
+    rows = [row | (found[row["workload"]].columns if advising else {}) for row in rows]
     tell_notes(question.notes_on_failures(sum(row["failures"] or 0 for row in rows)))
     compared = bundle.Bundle(results.frame(rows), details)
     writers: dict[str, Write] = {}

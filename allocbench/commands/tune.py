@@ -117,7 +117,8 @@ def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, r
     from allocbench.questions.hazards import reserve_in_words
 
     if found is not None:
-        say(found.advice.lines[:1])
+        orders = found.other_orders(found.setting)
+        say([*found.advice.lines[:1], *([orders] if orders else [])])
         if found.setting is not None and not found.keeps_setting:
             _print_how(found.setting, run)
     if found is None or (tuned.least and with_conf(tuned.least.spec) != found.setting):
@@ -125,6 +126,9 @@ def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, r
         if tuned.least is not None and tuned.helps:
             _print_how(tuned.least.spec, run)
         say(_doubt(tuned))
+    if found is None and tuned.least is not None:
+        shuffled = best.orders_tried(run)
+        say([shuffled.sentence(tuned.least.failed_orders, "what needs the least")])
     now = best.called(tuned.default.spec, run.trace)
     used = dict.fromkeys((with_conf(tuned.default.spec), best.to_use(tuned, found)))
     say(line for spec in used if spec and (line := reserve_in_words(run, spec)))

@@ -25,8 +25,10 @@ from allocbench.replays.experiment import processors, results
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Row, Runner
 from allocbench.reports.advice.choosing import KEEP, ROOM, WEIGHTS, Weights
+from allocbench.reports.advice.confidence import OtherOrders
 from allocbench.reports.advice.recommending import DEFAULT, GIVEN, RECORDED, Advice, advise
 from allocbench.workloads import Trace
+from allocbench.workloads.step_orders import kinds_of_steps
 
 COLUMNS = (
     "workload",
@@ -59,14 +61,14 @@ class Best:
 
     rows: one for each candidate, in the order in which they were tried; columns of
     `reports.results`, and failed_orders: number of traces with the steps in another order on which
-    a request failed, null if that was not tried. orders: number of such traces. excluded: by spec,
+    a request failed, null if that was not tried. orders: these traces. excluded: by spec,
     why the program rules it out. tuned: the search for settings, None where none was needed.
     runs: the same results as `rows`, with all columns of `Runner.counted`.
     """
 
     advice: Advice
     rows: pd.DataFrame
-    orders: int
+    orders: OtherOrders
     excluded: Mapping[str, str]
     tuned: Tuned | None
     runs: Sequence[Row]
@@ -84,18 +86,31 @@ class Best:
     @property
     def need(self) -> int | None:
         """Bytes of the smallest device that is enough for the best setting, if there is one."""
-        return self._number("min_capacity")
+        return self._number("min_capacity", self.setting)
 
     @property
     def spare(self) -> int | None:
         """Bytes of the device that the best setting does not need, if there is one."""
-        need, capacity = self.need, self._number("capacity")
+        need, capacity = self.need, self._number("capacity", self.setting)
         return None if need is None or capacity is None else max(0, capacity - need)
 
     @property
     def reason(self) -> str:
         """The sentences about the best setting, or why none fits."""
         return self.advice.lines[0].partition(": ")[2]
+
+    @property
+    def columns(self) -> dict[str, str | None]:
+        """The columns of `reports.results` with which rows keep the advice."""
+        return self.advice.columns | {"orders_advice": self.other_orders(self.advice.chosen)}
+
+    def other_orders(self, spec: str | None) -> str | None:
+        """Whether a choice completes the other orders of the steps; None if nothing is chosen."""
+        if spec is None:
+            return None
+        failed = self._number("failed_orders", spec)
+        given = self.rows["allocator"].iloc[0]
+        return self.orders.sentence(failed, self.advice.now if spec == given else spec)
 
     @property
     def tried(self) -> int:
@@ -113,8 +128,8 @@ class Best:
         rows = {row["allocator"]: row for row in self.runs}
         return {spec: row for spec, row in rows.items() if spec in kept or not options_of(spec)}
 
-    def _number(self, column: str) -> int | None:
-        numbers = self.rows.loc[self.rows["allocator"] == self.setting, column].dropna()
+    def _number(self, column: str, spec: str | None) -> int | None:
+        numbers = self.rows.loc[self.rows["allocator"] == spec, column].dropna()
         return int(numbers.iloc[0]) if len(numbers) else None
 
 
@@ -180,7 +195,14 @@ def best(
         shaky |= growing
     ruled_out = {with_conf(spec): reason for spec, reason in excluded.items()}
     searched = None if roomy else tuned
-    return Best(advice, rows, len(trials.orders), ruled_out, searched, trials.rows)
+    others = orders_tried(runner, orders, seed)
+    return Best(advice, rows, others, ruled_out, searched, trials.rows)
+
+
+def orders_tried(runner: Runner, orders: int = ORDERS, seed: int = 0) -> OtherOrders:
+    """The traces that `best` and `tune` try with the steps in another order."""
+    trace, tried = runner.trace, runner.other_orders(orders, seed)
+    return OtherOrders(len(tried), orders, trace.steps, kinds_of_steps(trace))
 
 
 def _grows(runner: Runner, spec: str) -> bool:

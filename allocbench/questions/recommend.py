@@ -18,7 +18,6 @@ from allocbench.reports.advice.choosing import KEEP, WEIGHTS, Weights
 from allocbench.reports.advice.confidence import Confidence, confidence
 from allocbench.reports.advice.recommending import Advice
 from allocbench.workloads import Trace
-from allocbench.workloads.step_orders import kinds_of_steps
 
 COLUMNS = (*OF_BEST, "cost", "recommended", "best_setting", "best_allocator")
 
@@ -68,9 +67,6 @@ def study(
         rows,
         advice,
         orders=found.orders,
-        wanted=orders,
-        steps=trace.steps,
-        kinds=kinds_of_steps(trace),
         coverage=trace.coverage.sentence,
         grows=leak_of(trace) is not None,
     )
@@ -82,7 +78,7 @@ def study(
         order=rows["allocator"] != advice.chosen,
     ).sort_values(["order", "cost"], kind="stable", na_position="last", ignore_index=True)
     warnings = _warnings(run, found, label or device)
-    return Study(advice, sure, ranked[list(COLUMNS)], found.orders, tuple(warnings))
+    return Study(advice, sure, ranked[list(COLUMNS)], found.orders.tried, tuple(warnings))
 
 
 def _warnings(run: Runner, found: Best, device: str) -> list[str]:

@@ -43,7 +43,7 @@ def _compared(found: Best, allocator: str) -> Iterator[TriedChange]:
         if row["failures"]:
             note = f"{units.count(row['failures'], 'request')} fail{'s' * (row['failures'] == 1)}"
         elif orders:
-            note = f"fails with the steps in {orders} of {found.orders} other orders"
+            note = f"fails with the steps in {orders} of {found.orders.tried} other orders"
         elif spec == with_conf(allocator):
             note = "as it is"
         fits = not row["failures"] and not orders
@@ -92,9 +92,8 @@ def _assumed(run: Runner, allocator: str, found: Best, edited: Edited | str) -> 
             "Other settings were not searched: the program has room, or its largest load is more"
             " than the device has."
         )
-    if found.orders:
-        steps = units.count(found.orders, "trace")
-        yield f"What fits also completes {steps} with the steps in another order."
+    if shuffled := found.other_orders(found.advice.chosen):
+        yield shuffled
     if isinstance(edited, str):
         yield f"No edit was tried: {edited}."
     else:

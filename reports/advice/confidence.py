@@ -18,6 +18,42 @@ FEWEST_STEPS = 3
 
 
 @dataclass(frozen=True)
+class OtherOrders:
+    """Traces with the steps in another order. tried: how many; wanted: how many there should be.
+
+    steps, kinds: of the trace; steps of the same kind request the same sizes.
+    """
+
+    tried: int
+    wanted: int
+    steps: int
+    kinds: int
+
+    @property
+    def untested(self) -> bool:
+        """Whether another order could need more, but none was tried."""
+        return not self.tried and (self.steps < FEWEST_STEPS or self.kinds > 1)
+
+    def sentence(self, failed: int | None, choice: str = "it") -> str:
+        """Whether a choice completes them, or why none was tried.
+
+        failed: on how many a request fails, None if this choice was not tried on them. choice: what
+        the sentence calls it.
+        """
+        if self.tried and failed is not None:
+            completed = f"{self.tried - failed} of {units.count(self.tried, 'trace')}"
+            return f"With the steps in another order, {choice} completes {completed}."
+        if self.steps < FEWEST_STEPS:
+            count = units.count(self.steps, "step") if self.steps else "no steps"
+            return f"The trace has {count}, so other orders of them were not tried."
+        if self.kinds == 1:
+            return "The steps request the same sizes, so other orders of them were not tried."
+        if self.wanted and not self.tried:
+            return "Other orders of the steps were not tried: their load exceeds the device."
+        return "Other orders of the steps were not tried."
+
+
+@dataclass(frozen=True)
 class Confidence:
     """How reliable the advice is. grounds: one sentence per reason."""
 
@@ -34,25 +70,19 @@ def confidence(
     rows: pd.DataFrame,
     advice: Advice,
     *,
-    orders: int,
-    wanted: int,
-    steps: int,
-    kinds: int,
+    orders: OtherOrders,
     coverage: str = "",
     grows: bool = False,
 ) -> Confidence:
     """How reliable the advice is, and why.
 
-    rows: with failed_orders. orders: number of traces tried with the steps in another order.
-    wanted: how many there should have been. steps, kinds: of the trace; steps of the same kind
-    request the same sizes. coverage: what the trace lacks of its program, "" for a whole one.
+    rows: with failed_orders. coverage: what the trace lacks of its program, "" for a whole one.
     grows: whether the program keeps more in each step.
     """
     if advice.chosen is None:
         return Confidence("none", ())
     (row,) = [row for row in records(rows) if row["allocator"] == advice.chosen]
-    broken = row["failed_orders"] or 0
-    doubts = int(bool(coverage))
+    doubts = int(bool(coverage)) + orders.untested
     grounds = [f"{coverage[0].upper()}{coverage[1:]}."] if coverage else []
     need, capacity = row["min_capacity"], row["capacity"]
     if need is not None:
@@ -63,13 +93,7 @@ def confidence(
             if spare >= 1
             else f"It still fits if the program needs {units.percent(max(0.0, spare))} more."
         )
-    if orders:
-        grounds.append(
-            f"With the steps in another order, it completes {orders - broken} of {orders} traces."
-        )
-    else:
-        doubts += steps < FEWEST_STEPS or kinds > 1
-        grounds.append(_untried(steps, kinds, wanted))
+    grounds.append(orders.sentence(row["failed_orders"]))
     if not _measured(rows):
         doubts += advice.rival is not None
         when = advice.when or OTHER_COSTS
@@ -79,26 +103,11 @@ def confidence(
             if advice.rival is None
             else f"Device time is an estimate; {advice.rival} would be recommended instead {when}."
         )
-    grounds.append(_lengths(steps, kinds))
+    grounds.append(_lengths(orders.steps, orders.kinds))
     if grows:
         grounds.append("The program keeps more in each step, so it needs more later.")
     level: Literal["low", "medium", "high"] = "high" if not doubts else "medium"
-    return Confidence("low" if broken or grows else level, tuple(grounds))
-
-
-def _untried(steps: int, kinds: int, wanted: int) -> str:
-    """Why no other order of the steps was tried."""
-    if steps < FEWEST_STEPS:
-        return f"The trace has {_count(steps)}, so other orders of them were not tried."
-    if kinds == 1:
-        return "The steps request the same sizes, so other orders of them were not tried."
-    if wanted:
-        return "Other orders of the steps were not tried: their load exceeds the device."
-    return "Other orders of the steps were not tried."
-
-
-def _count(steps: int) -> str:
-    return units.count(steps, "step") if steps else "no steps"
+    return Confidence("low" if row["failed_orders"] or grows else level, tuple(grounds))
 
 
 def _measured(rows: pd.DataFrame) -> bool:

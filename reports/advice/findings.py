@@ -60,7 +60,7 @@ def advice(case: Case) -> Told:
         None if pd.isna(row[name]) else str(row[name])
         for name in ("best_setting", "best_allocator")
     )
-    lines = tuple(row[["setting_advice", "allocator_advice"]].dropna())
+    lines = tuple(row[["setting_advice", "allocator_advice", "orders_advice"]].dropna())
     return Told(setting, allocator, lines)
 
 
@@ -74,7 +74,7 @@ def answer(case: Case) -> list[tuple[str, ...]]:
         _choice(case, name, line) if name and name in case.rows.index else (_end(line),)
         for name, line in zip(
             (found.setting, None if found.allocator == KEEP else found.allocator),
-            found.lines,
+            found.lines[:2],
             strict=bool(found.lines),
         )
     ]

@@ -489,6 +489,7 @@ COLUMNS: tuple[Column, ...] = (
             ("best_allocator", "The allocator to use: caching for a setting; null if none fits."),
             ("setting_advice", "The sentence about the best setting."),
             ("allocator_advice", "The sentence about the best allocator."),
+            ("orders_advice", "Whether the recommended completes the steps in another order."),
         )
     ),
     Column("planned_requests", "plan", "count", "planned requests", "Requests served by the plan."),

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 import pytest
 
 from allocbench.questions import check as checking
@@ -14,57 +12,12 @@ from allocbench.questions.fit import bounds, fit
 from allocbench.questions.recommend import study
 from allocbench.questions.tune import tune
 from allocbench.replays.runner import Runner
-from allocbench.workloads import ALLOC, FREE, MARK, Trace
+from allocbench.workloads import Trace
 from allocbench.workloads.coverage import Coverage
-from tests.traces import MIB, Event, make
+from tests.traces import MIB, decoding, training
 
 PYTORCH = "caching"
 LEAK = 24 * MIB  # in each step
-
-
-def training(seed: int, steps: int = 8, leak: int = 0, **others: object) -> Trace:
-    """Steps with other sizes each: activations, temporaries, and what is never freed."""
-    random, events, sizes = Random(seed), list[Event](), list[int]()
-
-    def alloc(size: int) -> int:
-        events.append((ALLOC, len(sizes), size))
-        sizes.append(size)
-        return len(sizes) - 1
-
-    for _ in range(6):
-        alloc(random.randrange(8, 64) * MIB)
-    for step in range(steps):
-        events.append((MARK, 0, 0))
-        scale = random.uniform(0.4, 1)
-        activations = []
-        for _ in range(6):
-            activations.append(alloc(int(scale * random.choice([37, 53, 91]) * MIB)))
-            events.append((FREE, alloc(int(scale * 120 * MIB)), 0))
-        if leak:
-            alloc(leak)
-        for activation in reversed(activations):
-            temporary = alloc(int(scale * 60 * MIB))
-            events += [(FREE, activation, 0), (FREE, temporary, 0)]
-        if step == 0:
-            for _ in range(6):
-                alloc(40 * MIB)
-    return make(events, labels=("step",), **others)
-
-
-def decoding(seed: int) -> Trace:
-    """Sequences whose caches grow by copies, and end in any order."""
-    random, events, live, count = Random(seed), list[Event](), list[int](), 0
-    for _ in range(40):
-        size = random.randrange(1, 30) * MIB
-        for token in range(random.randrange(2, 12)):
-            events.append((ALLOC, count, size + 3 * token * MIB))
-            if token:
-                events.append((FREE, count - 1, 0))
-            count += 1
-        live.append(count - 1)
-        if len(live) > 5:
-            events.append((FREE, live.pop(random.randrange(len(live))), 0))
-    return make(events)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_row_has_every_column_of_the_schema_and_measured_ones_are_numbers(name
     no_steps = {"repeat_rate", "stable_address_share", "stable_address_bytes_share"}
     recorded = {"settings", "begins_with", "coverage"}
     of_all_rows = {"recommended", "best_setting", "best_allocator"}
-    of_all_rows |= {"setting_advice", "allocator_advice"}
+    of_all_rows |= {"setting_advice", "allocator_advice", "orders_advice"}
     unknown = {"unavailable"} | of_all_rows | recorded | no_steps
     assert missing == unknown | plan | (set() if keeps else external)
     assert row["passes"] == 2

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from allocbench.reports.advice.choosing import PROGRAM_SECONDS, Weights, kind
-from allocbench.reports.advice.confidence import Confidence, confidence
+from allocbench.reports.advice.confidence import Confidence, OtherOrders, confidence
 from allocbench.reports.advice.recommending import advise
 from allocbench.reports.rows.assumptions import Cost, to_text
 
@@ -154,7 +154,7 @@ def test_how_a_program_is_switched() -> None:
 def sure(given: pd.DataFrame, **failed: int) -> Confidence:
     """The confidence of the advice over these rows, after three other orders of twelve steps."""
     counted = given.assign(failed_orders=[failed.get(name, 0) for name in given["allocator"]])
-    return confidence(counted, advise(given), orders=3, wanted=3, steps=12, kinds=12)
+    return confidence(counted, advise(given), orders=OtherOrders(3, 3, 12, 12))
 
 
 def test_confidence_names_its_grounds() -> None:
@@ -182,7 +182,6 @@ def test_confidence_names_its_grounds() -> None:
         (96, 3, {}, "medium", "4.2% more"),
         (50, 3, {}, "high", "twice as much"),
         (51, 3, {}, "high", "96.1% more"),
-        (50, 3, {"coverage": "the end is missing"}, "medium", "The end is missing."),
         (50, 0, {"steps": 3, "kinds": 1}, "high", "request the same sizes, so"),
         (50, 0, {"steps": 12, "kinds": 1}, "high", "The steps request the same sizes, so"),
         (50, 0, {"steps": 3, "kinds": 2}, "medium", "their load exceeds the device"),
@@ -196,15 +195,23 @@ def test_confidence_has_doubts(
     need: float, tried: int, about: dict[str, Any], level: str, words: str
 ) -> None:
     given = rows(100, default=(need, 1, True)).assign(failed_orders=0)
-    told = {"orders": tried, "wanted": 3, "steps": 12, "kinds": 12} | about
-    found = confidence(given, advise(given), **told)
+    told = {"tried": tried, "wanted": 3, "steps": 12, "kinds": 12} | about
+    orders = OtherOrders(**told)
+    found = confidence(given, advise(given), orders=orders)
     assert found.level == level
     assert words in found.text
     assert ("longer inputs" in found.text) is (told["kinds"] > 1)
     assert ("what other inputs would need" in found.text) is (told["steps"] < 2)
     assert "Device time" in found.text
     measured = given.assign(device_seconds_source="measured")
-    assert "Device time" not in confidence(measured, advise(measured), **told).text
+    assert "Device time" not in confidence(measured, advise(measured), orders=orders).text
+    part = confidence(given, advise(given), orders=orders, coverage="the end is missing")
+    assert part.level != "high"
+    assert "The end is missing." in part.text
+
+
+def test_a_choice_that_was_not_tried_in_other_orders_completes_none() -> None:
+    assert "completes" not in OtherOrders(3, 3, 12, 12).sentence(None)
 
 
 def test_without_advice_there_is_no_confidence() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,11 @@ from allocbench.replays.experiment import Effort, run
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import CLOSE, KEEP, ROOM, kind
 from allocbench.reports.rows.results import records
-from allocbench.workloads import ALLOC, FREE, Trace, catalog
+from allocbench.workloads import ALLOC, FREE, Trace, catalog, write
 from benchmarks.workshop.verdicts import AMPLE, verdicts
 from tests.commands import folder, output
 from tests.commands import run as run_command
-from tests.traces import Event, make
+from tests.traces import Event, decoding, make, training
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -119,39 +120,49 @@ def test_the_words_of_the_commands_agree(workload: str) -> None:
 
 
 MOST = 0.01
-NEAR = [
-    (workload, share)
-    for workload in (
-        *(f"random:seed={seed},allocs=2000" for seed in (1, 2)),
-        "serve-chat:seed=5,count=40",
-        "vit-serve",
-    )
-    for share in (980, 995, 1005, 1030)
-]
-"""Workloads, and capacities in thousandths of what the default needs."""
+WRITTEN = {
+    f"{program.__name__}-{seed}.parquet": partial(program, seed)
+    for program in (training, decoding)
+    for seed in (0, 1)
+}
+NEAR = ("random:seed=1,allocs=1000", "serve-chat:seed=5,count=40", "vit-serve", *WRITTEN)
 
 
-@pytest.mark.parametrize(("workload", "share"), NEAR)
+@pytest.mark.parametrize("share", [980, 995, 1005, 1030])
+@pytest.mark.parametrize("workload", NEAR)
 def test_every_command_names_the_same_best(workload: str, share: int) -> None:
+    """share: capacity in thousandths of what the default needs."""
+    if workload in WRITTEN:
+        write(WRITTEN[workload](), workload)
     least = Runner(load(workload), AMPLE).min_capacity(KEEP)
     assert least is not None
-    line = f"'{workload}' --device sim:{least * share // 1000} --json -"
-    ranked = json.loads(output(f"recommend {line}"))
-    compared = json.loads(output(f"compare {line} --time 0 --html report.html"))
-    tuned = json.loads(output(f"tune {line}"))
+    line = f"'{workload}' --device sim:{least * share // 1000} --json rows.json"
+
+    def asked(command: str) -> tuple[Any, str]:
+        text = " ".join(run_command(f"{command} {line}").stdout.split())
+        return json.loads(Path("rows.json").read_text(encoding="utf-8")), text
+
+    ranked, recommended = asked("recommend")
+    compared, _ = asked("compare --time 0 --html report.html")
+    tuned, searched = asked("tune")
     for column in ("recommended", "best_setting", "best_allocator"):
         (told,) = {row[column] for row in ranked}
         assert {row[column] for row in compared} == {told}
     setting, chosen = ranked[0]["best_setting"], ranked[0]["recommended"]
     page = Path("report.html").read_text(encoding="utf-8")
-    (told,) = {row["setting_advice"] for row in compared}
-    assert told in html.unescape(re.sub(r"<[^>]*>", "", page))
-    asked = run_command(f"check {line}")
-    (answer,) = json.loads(asked.stdout)
+    shown = html.unescape(re.sub(r"<[^>]*>", "", page))
+    for column in ("setting_advice", "allocator_advice", "orders_advice"):
+        (told,) = {row[column] for row in compared}
+        assert (told or "") in shown
+    assert (told is None) is (chosen is None)
+    assert (told or "").partition(" completes ")[2] in recommended
+    assert (told or "") in searched or chosen != setting
+    check = run_command(f"check {line}")
+    (answer,) = json.loads(Path("rows.json").read_text(encoding="utf-8"))
+    assert check.exit_code == (answer["verdict"] != "fits")
     remedies = {one["kind"]: one["change"] for one in answer["remedies"]}
     assert remedies.get("setting", setting) == setting
     assert remedies.get("allocator", chosen) == chosen
-    assert asked.exit_code == (answer["verdict"] != "fits")
     assert [row["allocator"] for row in tuned if row["best"]] == [setting] * (setting is not None)
     assert ranked[0]["allocator"] == chosen or chosen is None
     assert ranked[0]["best_allocator"] == (KEEP if chosen and chosen == setting else chosen)
