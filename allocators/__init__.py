@@ -3,7 +3,6 @@
 
 from allocbench.allocators._core import (
     Allocator,
-    ArenaPlanner,
     BadFree,
     Block,
     Device,
@@ -18,7 +17,6 @@ from allocbench.allocators._core import (
     Placement,
     Segment,
     SegmentSource,
-    SimpleMemoryArena,
     SpecError,
     Stats,
     StrategyInfo,
@@ -61,7 +59,6 @@ __all__ = [
     "DEVICE_SPECS",
     "FOREVER",
     "Allocator",
-    "ArenaPlanner",
     "BadFree",
     "Block",
     "Change",
@@ -86,7 +83,6 @@ __all__ = [
     "ReplayResult",
     "Segment",
     "SegmentSource",
-    "SimpleMemoryArena",
     "SimulatedDevice",
     "SpecError",
     "Stats",

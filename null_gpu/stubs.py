@@ -78,6 +78,11 @@ _WORK = {
 }
 # Library -> functions that succeed without doing anything.
 _HARMLESS = {
+    "libcudart.so": r"cuda(SetDeviceFlags|Device(Reset|SetLimit|EnablePeerAccess)|"
+    r"DeviceSetGraphMemAttribute|Profiler(Start|Stop)|LibraryUnload|FuncSet(Attribute|CacheConfig)|IpcCloseMemHandle|"
+    r"KernelSetAttributeForDevice|GraphDebugDotPrint|StreamUpdateCaptureDependencies(_v2)?)",
+    "libcuda.so": r"cu((Module|Library)Unload|FuncSet(Attribute|CacheConfig)|LinkAddData_v2|"
+    r"LinkDestroy|Profiler(Initialize|Start|Stop)|CtxSetLimit|LogsUnregisterCallback)",
     "libcublas.so": r"cublas(Destroy|Set(Stream|Workspace|Math|PointerMode|SmCount|Atomics))\w*",
     "libcublasLt.so": r"cublasLt(\w+Destroy|\w+SetAttribute|Destroy)",
     "libcudnn.so": r"cudnn(Destroy|Set|CnnTrainVersionCheck|Ops)\w*",

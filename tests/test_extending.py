@@ -274,7 +274,7 @@ int main() {
 }
 """
     )
-    needs = ("arena_planner", "graph", "graph_plan", "simple_memory_arena")
+    needs = ("graph_plan",)
     sources = [path for path in (native / "planners").glob("*.cpp") if path.stem not in needs]
     sources += [native / "core" / "text.cpp", program]
     command = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-I", str(native)]

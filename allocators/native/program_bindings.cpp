@@ -112,7 +112,6 @@ void bind_programs(nb::module_& m) {
       .def("close", &ProgramMemory::close,
            "Returns all memory to the GPU, including live blocks. Later requests fail.")
       .def("stats", &ProgramMemory::stats, "The statistics of the program's calls.")
-      .def("seen", &ProgramMemory::stats, "The former name of stats().")
       .def_prop_ro("device", &ProgramMemory::device, nb::rv_policy::reference)
       .def_prop_ro("allocator", &ProgramMemory::allocator, nb::rv_policy::reference);
   nb::class_<Program>(m, "Program", "A running program that gets its memory from an allocator.")

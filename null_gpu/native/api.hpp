@@ -16,6 +16,12 @@
 #define NULL_GPU_ALIAS(name, function)             \
   extern "C" __attribute__((visibility("default"), \
                             alias("null_" #function))) decltype(null_##function) null_##name
+// A function that succeeds after one statement.
+#define NULL_GPU_DOES(name, parameters, ...) \
+  NULL_GPU_API int null_##name parameters {  \
+    __VA_ARGS__;                             \
+    return kSuccess;                         \
+  }
 
 namespace allocbench::null_gpu {
 

@@ -109,16 +109,9 @@ NULL_GPU_API int null_cuDevicePrimaryCtxRetain(Handle* context, int device) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuDevicePrimaryCtxRelease_v2(int device) {
-  if (Status const status = entered_driver("cuDevicePrimaryCtxRelease_v2")) return status;
-  return Machine::get().has(device) ? Contexts::get().release(device) : kInvalidDevice;
-}
-
-NULL_GPU_API int null_cuCtxGetCurrent(Handle* context) {
-  if (Status const status = entered_driver("cuCtxGetCurrent")) return status;
-  *context = current_context();
-  return kSuccess;
-}
+NULL_GPU_RETURNS(cuDevicePrimaryCtxRelease_v2, entered_driver, (int device),
+                 Machine::get().has(device) ? Contexts::get().release(device) : kInvalidDevice)
+NULL_GPU_CHECKED(cuCtxGetCurrent, entered_driver, (Handle * context), *context = current_context())
 
 NULL_GPU_API int null_cuCtxSetCurrent(Handle context) {
   if (Status const status = entered_driver("cuCtxSetCurrent")) return status;
@@ -144,18 +137,9 @@ NULL_GPU_API int null_cuCtxPopCurrent_v2(Handle* context) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuCtxGetDevice(int* device) {
-  if (Status const status = entered_context("cuCtxGetDevice")) return status;
-  *device = current_device();
-  return kSuccess;
-}
+NULL_GPU_CHECKED(cuCtxGetDevice, entered_context, (int* device), *device = current_device())
 
-NULL_GPU_API int null_cuCtxSetLimit(int, Size) { return kSuccess; }
-
-NULL_GPU_API int null_cuCtxGetLimit(Size* size, int) {
-  *size = 0;
-  return kSuccess;
-}
+NULL_GPU_DOES(cuCtxGetLimit, (Size * size, int), *size = 0)
 
 // Tables of functions that are in none of CUDA's headers. A copy of CUDA's runtime that is linked
 // into a library asks for this one first, and cannot work without it.

@@ -58,6 +58,17 @@ Status entered_context(char const* function);
 
 }  // namespace allocbench::null_gpu
 
+// A function of the driver that returns the result of a call. `check`: one of the three above, or
+// `entered`.
+#define NULL_GPU_RETURNS(name, check, parameters, ...) \
+  NULL_GPU_API int null_##name parameters { return check(#name) ?: (__VA_ARGS__); }
+// The same, but it succeeds after one statement.
+#define NULL_GPU_CHECKED(name, check, parameters, ...)     \
+  NULL_GPU_API int null_##name parameters {                \
+    if (Status const status = check(#name)) return status; \
+    __VA_ARGS__;                                           \
+    return kSuccess;                                       \
+  }
 // A function of the runtime and the one of the driver that does the same. `check`: entered_driver
 // or entered_context.
 #define NULL_GPU_PAIR(runtime, driver, check, parameters, call)       \

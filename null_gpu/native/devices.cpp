@@ -196,31 +196,11 @@ NULL_GPU_API int null_cudaSetDevice(int device) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaSetDeviceFlags(unsigned) { return kSuccess; }
-NULL_GPU_ALIAS(cudaDeviceReset, cudaSetDeviceFlags);
-NULL_GPU_ALIAS(cudaDeviceSetLimit, cudaSetDeviceFlags);
-NULL_GPU_ALIAS(cudaDeviceEnablePeerAccess, cudaSetDeviceFlags);
-NULL_GPU_API int null_cuProfilerInitialize(char const*, char const*, int) { return kSuccess; }
-NULL_GPU_API int null_cuProfilerStart() { return kSuccess; }
-NULL_GPU_ALIAS(cuProfilerStop, cuProfilerStart);
-NULL_GPU_ALIAS(cudaProfilerStart, cudaSetDeviceFlags);
-NULL_GPU_ALIAS(cudaProfilerStop, cudaSetDeviceFlags);
-
-NULL_GPU_API int null_cudaGetDeviceFlags(unsigned* flags) {
-  *flags = 0;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaRuntimeGetVersion(int* version) {
-  *version = Machine::get().settings().cuda_version;
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaGetDeviceFlags, (unsigned* flags), *flags = 0)
+NULL_GPU_DOES(cudaRuntimeGetVersion, (int* version),
+              *version = Machine::get().settings().cuda_version)
 NULL_GPU_ALIAS(cudaDriverGetVersion, cudaRuntimeGetVersion);
-
-NULL_GPU_API int null_cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  *can = device != peer;
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaDeviceCanAccessPeer, (int* can, int device, int peer), *can = device != peer)
 
 NULL_GPU_API int null_cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least != nullptr) *least = 0;
@@ -262,15 +242,8 @@ NULL_GPU_API int null_cudaPeekAtLastError() { return last_error(); }
 
 // -- the driver
 
-NULL_GPU_API int null_cuDriverGetVersion(int* version) {
-  return entered("cuDriverGetVersion") ?: null_cudaRuntimeGetVersion(version);
-}
-
-NULL_GPU_API int null_cuDeviceGetCount(int* count) {
-  if (Status const status = entered_driver("cuDeviceGetCount")) return status;
-  *count = Machine::get().count();
-  return kSuccess;
-}
+NULL_GPU_RETURNS(cuDriverGetVersion, entered, (int* version), null_cudaRuntimeGetVersion(version))
+NULL_GPU_CHECKED(cuDeviceGetCount, entered_driver, (int* count), *count = Machine::get().count())
 
 NULL_GPU_API int null_cuDeviceGet(int* device, int ordinal) {
   if (Status const status = entered_driver("cuDeviceGet")) return status;
@@ -279,33 +252,15 @@ NULL_GPU_API int null_cuDeviceGet(int* device, int ordinal) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuDeviceGetName(char* name, int size, int) {
-  if (Status const status = entered_driver("cuDeviceGetName")) return status;
-  std::snprintf(name, size, "%s", Machine::get().settings().name.c_str());
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuDeviceGetUuid(void* uuid, int device) {
-  if (Status const status = entered_driver("cuDeviceGetUuid")) return status;
-  write_uuid(uuid, device);
-  return kSuccess;
-}
+NULL_GPU_CHECKED(cuDeviceGetName, entered_driver, (char* name, int size, int),
+                 std::snprintf(name, size, "%s", Machine::get().settings().name.c_str()))
+NULL_GPU_CHECKED(cuDeviceGetUuid, entered_driver, (void* uuid, int device),
+                 write_uuid(uuid, device))
 NULL_GPU_ALIAS(cuDeviceGetUuid_v2, cuDeviceGetUuid);
-
-NULL_GPU_API int null_cuDeviceCanAccessPeer(int* can, int device, int peer) {
-  Status const status = entered_driver("cuDeviceCanAccessPeer");
-  return status ?: null_cudaDeviceCanAccessPeer(can, device, peer);
-}
-
+NULL_GPU_RETURNS(cuDeviceCanAccessPeer, entered_driver, (int* can, int device, int peer),
+                 null_cudaDeviceCanAccessPeer(can, device, peer))
 NULL_GPU_ALIAS(cuDeviceGetPCIBusId, cudaDeviceGetPCIBusId);
-
-NULL_GPU_API int null_cuDeviceTotalMem_v2(Size* bytes, int) {
-  if (Status const status = entered_driver("cuDeviceTotalMem_v2")) return status;
-  *bytes = Machine::get().settings().memory;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuDeviceGetAttribute(int* value, int number, int device) {
-  Status const status = entered_driver("cuDeviceGetAttribute");
-  return status ?: null_cudaDeviceGetAttribute(value, number, device);
-}
+NULL_GPU_CHECKED(cuDeviceTotalMem_v2, entered_driver, (Size * bytes, int),
+                 *bytes = Machine::get().settings().memory)
+NULL_GPU_RETURNS(cuDeviceGetAttribute, entered_driver, (int* value, int number, int device),
+                 null_cudaDeviceGetAttribute(value, number, device))

@@ -28,10 +28,7 @@ NULL_GPU_API int null_missing(char const* name, int status) {
 }
 
 // Stands in for functions that only compute; counts as a kernel launch.
-NULL_GPU_API int null_work() {
-  launched(nullptr);
-  return kSuccess;
-}
+NULL_GPU_DOES(work, (), launched(nullptr))
 
 // Stands in for functions without any effect.
 NULL_GPU_API int null_harmless() { return kSuccess; }
@@ -73,11 +70,9 @@ NULL_GPU_API int null_cuGetProcAddress(char const* name, void** function, int ve
 }
 
 // `status` says whether the symbol exists; the call itself succeeds, as in CUDA's runtime.
-NULL_GPU_API int null_cudaGetDriverEntryPoint(char const* name, void** function,
-                                              unsigned long long flags, int* status) {
-  null_cuGetProcAddress_v2(name, function, 0, flags, status);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaGetDriverEntryPoint,
+              (char const* name, void** function, unsigned long long flags, int* status),
+              null_cuGetProcAddress_v2(name, function, 0, flags, status))
 
 NULL_GPU_API int null_cudaGetDriverEntryPointByVersion(char const* name, void** function, unsigned,
                                                        unsigned long long flags, int* status) {
@@ -161,10 +156,6 @@ NULL_GPU_API int null_cuGetErrorString(int status, char const** text) {
 }
 
 // The null GPU logs nothing, so it never calls the function.
-NULL_GPU_API int null_cuLogsRegisterCallback(void (*)(void*, int, char*, Size), void*,
-                                             Handle* registered) {
-  *registered = Machine::get().new_handle();
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuLogsUnregisterCallback(Handle) { return kSuccess; }
+NULL_GPU_DOES(cuLogsRegisterCallback,
+              (void (*)(void*, int, char*, Size), void*, Handle* registered),
+              *registered = Machine::get().new_handle())

@@ -145,10 +145,7 @@ NULL_GPU_API int null_cudaGraphReleaseUserObject(Handle graph, Handle object, un
   return done(UserObjects::get().take(graph, object, count));
 }
 
-NULL_GPU_API int null_cudaGraphCreate(Handle* graph, unsigned) {
-  *graph = Machine::get().new_handle();
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaGraphCreate, (Handle * graph, unsigned), *graph = Machine::get().new_handle())
 
 NULL_GPU_API int null_cudaGraphDestroy(Handle graph) {
   Streams::get().destroy_graph(graph);
@@ -162,11 +159,7 @@ NULL_GPU_API int null_cudaGraphInstantiate(Handle* executable, Handle graph, uns
   return kSuccess;
 }
 NULL_GPU_ALIAS(cudaGraphInstantiateWithFlags, cudaGraphInstantiate);
-
-NULL_GPU_API int null_cudaGraphExecDestroy(Handle executable) {
-  UserObjects::get().drop(executable);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaGraphExecDestroy, (Handle executable), UserObjects::get().drop(executable))
 
 NULL_GPU_API int null_cudaGraphLaunch(Handle, Handle stream) {
   Streams::get().enqueue(stream);
@@ -193,24 +186,10 @@ NULL_GPU_ALIAS(cudaGraphAddNode_v2, cudaGraphAddNode);
 NULL_GPU_ALIAS(cudaGraphAddEmptyNode, cudaGraphAddNode);
 
 // In CUDA 13 an array of edges precedes the count.
-NULL_GPU_API int null_cudaGraphNodeGetDependencies(Handle, Handle*, Size* third, Size* fourth) {
-  *(Machine::get().settings().cuda_version < 13000 ? third : fourth) = 0;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaGraphNodeGetType(Handle, int* type) {
-  *type = 0;  // a kernel
-  return kSuccess;
-}
-
+NULL_GPU_DOES(cudaGraphNodeGetDependencies, (Handle, Handle*, Size* third, Size* fourth),
+              *(Machine::get().settings().cuda_version < 13000 ? third : fourth) = 0)
+NULL_GPU_DOES(cudaGraphNodeGetType, (Handle, int* type), *type = 0)  // a kernel
 NULL_GPU_ALIAS(cudaGraphConditionalHandleCreate, cudaGraphCreate);
 
-NULL_GPU_API int null_cudaGraphDebugDotPrint(Handle, char const*, unsigned) { return kSuccess; }
-
 // No graph of a null GPU has nodes that allocate memory.
-NULL_GPU_API int null_cudaDeviceGetGraphMemAttribute(int, int, std::uint64_t* value) {
-  *value = 0;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaDeviceSetGraphMemAttribute(int, int, void*) { return kSuccess; }
+NULL_GPU_DOES(cudaDeviceGetGraphMemAttribute, (int, int, std::uint64_t* value), *value = 0)

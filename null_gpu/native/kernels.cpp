@@ -154,15 +154,10 @@ NULL_GPU_API int null_cudaFuncGetAttributes(FunctionAttributes* out, void const*
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaGetSymbolAddress(void** address, void const*) {
-  *address = reinterpret_cast<void*>(kFirstAddress);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaGetFuncBySymbol(Handle* function, void const* symbol) {
-  *function = const_cast<void*>(symbol);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaGetSymbolAddress, (void** address, void const*),
+              *address = reinterpret_cast<void*>(kFirstAddress))
+NULL_GPU_DOES(cudaGetFuncBySymbol, (Handle * function, void const* symbol),
+              *function = const_cast<void*>(symbol))
 NULL_GPU_ALIAS(__cudaGetKernel, cudaGetFuncBySymbol);
 
 // A library is not read, so it has no variables, and its kernels are not counted.
@@ -170,17 +165,11 @@ NULL_GPU_API int null_cudaLibraryGetGlobal(void**, Size*, Handle, char const*) {
   return failed(kNotFound);
 }
 NULL_GPU_ALIAS(cudaLibraryGetManaged, cudaLibraryGetGlobal);
-NULL_GPU_API int null_cudaLibraryGetKernelCount(unsigned* count, Handle) {
-  *count = 0;
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaLibraryGetKernelCount, (unsigned* count, Handle), *count = 0)
 
 // -- the driver
 
-NULL_GPU_API int null_cuModuleGetLoadingMode(int* mode) {
-  *mode = 2;  // lazy
-  return kSuccess;
-}
+NULL_GPU_DOES(cuModuleGetLoadingMode, (int* mode), *mode = 2)  // lazy
 
 NULL_GPU_API int null_cuModuleGetGlobal_v2(Address* address, Size* size, Handle, char const*) {
   if (address != nullptr) *address = kFirstAddress;
@@ -211,16 +200,10 @@ NULL_GPU_API int null_cuLaunchKernelEx(DriverLaunchConfig const* config) {
   return launched_by_driver(config->stream);
 }
 
-NULL_GPU_API int null_cuTensorMapEncodeTiled(void* map) {
-  std::memset(map, 0, 128);
-  return kSuccess;
-}
+NULL_GPU_DOES(cuTensorMapEncodeTiled, (void* map), std::memset(map, 0, 128))
 NULL_GPU_ALIAS(cuTensorMapEncodeIm2col, cuTensorMapEncodeTiled);
-
-NULL_GPU_API int null_cuLinkCreate_v2(unsigned, void*, void*, Handle* link) {
-  *link = Machine::get().new_handle();
-  return kSuccess;
-}
+NULL_GPU_DOES(cuLinkCreate_v2, (unsigned, void*, void*, Handle* link),
+              *link = Machine::get().new_handle())
 
 NULL_GPU_API int null_cuLinkComplete(Handle, void** binary, Size* size) {
   static char nothing[16];
@@ -231,27 +214,20 @@ NULL_GPU_API int null_cuLinkComplete(Handle, void** binary, Size* size) {
 
 // -- both
 
-NULL_GPU_API int null_cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* blocks, void const*,
-                                                                    int threads, Size shared) {
-  *blocks = Machine::get().blocks_at_once(threads, shared);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaOccupancyMaxActiveBlocksPerMultiprocessor,
+              (int* blocks, void const*, int threads, Size shared),
+              *blocks = Machine::get().blocks_at_once(threads, shared))
 NULL_GPU_ALIAS(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
                cudaOccupancyMaxActiveBlocksPerMultiprocessor);
 NULL_GPU_ALIAS(cuOccupancyMaxActiveBlocksPerMultiprocessor,
                cudaOccupancyMaxActiveBlocksPerMultiprocessor);
-
-NULL_GPU_API int null_cudaOccupancyMaxActiveClusters(int* clusters, void const*, void const*) {
-  *clusters = Machine::get().settings().multiprocessors;
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaOccupancyMaxActiveClusters, (int* clusters, void const*, void const*),
+              *clusters = Machine::get().settings().multiprocessors)
 NULL_GPU_ALIAS(cuOccupancyMaxActiveClusters, cudaOccupancyMaxActiveClusters);
 
 // What is loaded or found has a handle, and nothing else.
-NULL_GPU_API int null_cuModuleLoadData(Handle* module, void const*) {
-  *module = Machine::get().new_handle();
-  return kSuccess;
-}
+NULL_GPU_DOES(cuModuleLoadData, (Handle * module, void const*),
+              *module = Machine::get().new_handle())
 NULL_GPU_ALIAS(cuModuleLoadDataEx, cuModuleLoadData);
 NULL_GPU_ALIAS(cuModuleLoad, cuModuleLoadData);
 NULL_GPU_ALIAS(cuModuleGetFunction, cuModuleLoadData);
@@ -260,14 +236,3 @@ NULL_GPU_ALIAS(cudaLibraryLoadData, cuModuleLoadData);
 NULL_GPU_ALIAS(cudaLibraryLoadFromFile, cuModuleLoadData);
 NULL_GPU_ALIAS(cudaLibraryGetKernel, cuModuleLoadData);
 NULL_GPU_ALIAS(cudaLibraryGetUnifiedFunction, cuModuleLoadData);
-
-NULL_GPU_API int null_cuModuleUnload(Handle) { return kSuccess; }
-NULL_GPU_ALIAS(cuLibraryUnload, cuModuleUnload);
-NULL_GPU_ALIAS(cuFuncSetAttribute, cuModuleUnload);
-NULL_GPU_ALIAS(cuFuncSetCacheConfig, cuModuleUnload);
-NULL_GPU_ALIAS(cuLinkAddData_v2, cuModuleUnload);
-NULL_GPU_ALIAS(cuLinkDestroy, cuModuleUnload);
-NULL_GPU_ALIAS(cudaLibraryUnload, cuModuleUnload);
-NULL_GPU_ALIAS(cudaFuncSetAttribute, cuModuleUnload);
-NULL_GPU_ALIAS(cudaFuncSetCacheConfig, cuModuleUnload);
-NULL_GPU_ALIAS(cudaKernelSetAttributeForDevice, cuModuleUnload);

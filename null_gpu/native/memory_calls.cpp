@@ -170,23 +170,12 @@ NULL_GPU_API int null_cudaFreeHost(void* pointer) {
   return kSuccess;
 }
 NULL_GPU_ALIAS(cuMemFreeHost, cudaFreeHost);
-
-NULL_GPU_API int null_cudaHostRegister(void* pointer, Size size, unsigned) {
-  Pinned::get().add(pointer, size);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaHostRegister, (void* pointer, Size size, unsigned),
+              Pinned::get().add(pointer, size))
 NULL_GPU_ALIAS(cuMemHostRegister_v2, cudaHostRegister);
-
-NULL_GPU_API int null_cudaHostUnregister(void* pointer) {
-  Pinned::get().remove(pointer);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaHostUnregister, (void* pointer), Pinned::get().remove(pointer))
 NULL_GPU_ALIAS(cuMemHostUnregister, cudaHostUnregister);
-
-NULL_GPU_API int null_cudaHostGetDevicePointer(void** device, void* host, unsigned) {
-  *device = host;
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaHostGetDevicePointer, (void** device, void* host, unsigned), *device = host)
 
 NULL_GPU_API int null_cudaMemcpy(void* to, void const* from, Size size, int) {
   return failed(Streams::get().check_unsafe() ?: copy(to, from, size));
@@ -215,10 +204,7 @@ NULL_GPU_API int null_cudaMemcpyToSymbol(void const*, void const*, Size, Size, i
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaMemset(void* to, int value, Size size) {
-  Values::get().fill(to, value, size);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaMemset, (void* to, int value, Size size), Values::get().fill(to, value, size))
 
 NULL_GPU_API int null_cudaMemsetAsync(void* to, int value, Size size, Handle stream) {
   if (!Streams::get().enqueue(stream)) Values::get().fill(to, value, size);
@@ -250,12 +236,9 @@ struct IpcHandle {
   char rest[56];
 };
 
-NULL_GPU_API int null_cudaIpcOpenMemHandle(void** pointer, IpcHandle handle, unsigned) {
-  *pointer = handle.address;
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaIpcOpenMemHandle, (void** pointer, IpcHandle handle, unsigned),
+              *pointer = handle.address)
 
-NULL_GPU_API int null_cudaIpcCloseMemHandle(void*) { return kSuccess; }
 NULL_GPU_ALIAS(cudaIpcGetEventHandle, cudaIpcGetMemHandle);
 
 NULL_GPU_API int null_cudaIpcOpenEventHandle(Handle* event, IpcHandle handle) {
@@ -276,13 +259,10 @@ NULL_GPU_API int null_cuMemFree_v2(Address address) {
   return status ?: release(address);
 }
 
-NULL_GPU_API int null_cuMemGetInfo_v2(Size* free, Size* total) {
-  return entered_context("cuMemGetInfo_v2") ?: null_cudaMemGetInfo(free, total);
-}
-
-NULL_GPU_API int null_cuMemHostAlloc(void** pointer, Size size, unsigned) {
-  return entered_context("cuMemHostAlloc") ?: host_alloc(pointer, size);
-}
+NULL_GPU_RETURNS(cuMemGetInfo_v2, entered_context, (Size * free, Size* total),
+                 null_cudaMemGetInfo(free, total))
+NULL_GPU_RETURNS(cuMemHostAlloc, entered_context, (void** pointer, Size size, unsigned),
+                 host_alloc(pointer, size))
 
 // The host and the card have different addresses, so one function copies in all directions.
 NULL_GPU_API int null_cuMemcpyDtoD_v2(Address to, Address from, Size size) {
@@ -297,30 +277,18 @@ NULL_GPU_API int null_cuMemcpyDtoDAsync_v2(Address to, Address from, Size size, 
 }
 NULL_GPU_ALIAS(cuMemcpyHtoDAsync_v2, cuMemcpyDtoDAsync_v2);
 NULL_GPU_ALIAS(cuMemcpyDtoHAsync_v2, cuMemcpyDtoDAsync_v2);
-
-NULL_GPU_API int null_cuMemsetD8_v2(Address to, unsigned char value, Size size) {
-  return entered_context("cuMemsetD8_v2") ?: set_bytes(to, value, size);
-}
-
-NULL_GPU_API int null_cuMemsetD8Async(Address to, unsigned char value, Size size, Handle stream) {
-  if (Status const status = entered_context("cuMemsetD8Async")) return status;
-  return Streams::get().enqueue(stream) ? kSuccess : set_bytes(to, value, size);
-}
-
-NULL_GPU_API int null_cuMemsetD32_v2(Address to, unsigned value, Size count) {
-  return entered_context("cuMemsetD32_v2") ?: set_words(to, value, count);
-}
-
-NULL_GPU_API int null_cuMemsetD32Async(Address to, unsigned value, Size count, Handle stream) {
-  if (Status const status = entered_context("cuMemsetD32Async")) return status;
-  return Streams::get().enqueue(stream) ? kSuccess : set_words(to, value, count);
-}
-
-NULL_GPU_API int null_cuMemGetAllocationGranularity(Size* bytes, AllocationProperties const*, int) {
-  if (Status const status = entered_driver("cuMemGetAllocationGranularity")) return status;
-  *bytes = kPage;
-  return kSuccess;
-}
+NULL_GPU_RETURNS(cuMemsetD8_v2, entered_context, (Address to, unsigned char value, Size size),
+                 set_bytes(to, value, size))
+NULL_GPU_RETURNS(cuMemsetD8Async, entered_context,
+                 (Address to, unsigned char value, Size size, Handle stream),
+                 Streams::get().enqueue(stream) ? kSuccess : set_bytes(to, value, size))
+NULL_GPU_RETURNS(cuMemsetD32_v2, entered_context, (Address to, unsigned value, Size count),
+                 set_words(to, value, count))
+NULL_GPU_RETURNS(cuMemsetD32Async, entered_context,
+                 (Address to, unsigned value, Size count, Handle stream),
+                 Streams::get().enqueue(stream) ? kSuccess : set_words(to, value, count))
+NULL_GPU_CHECKED(cuMemGetAllocationGranularity, entered_driver,
+                 (Size * bytes, AllocationProperties const*, int), *bytes = kPage)
 
 NULL_GPU_API int null_cuMemAddressReserve(Address* address, Size size, Size alignment, Address,
                                           unsigned long long flags) {
@@ -351,18 +319,13 @@ NULL_GPU_API int null_cuMemCreate(unsigned long long* handle, Size size,
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuMemRelease(unsigned long long handle) {
-  return entered_context("cuMemRelease") ?: virtual_memory().release(handle);
-}
-
-NULL_GPU_API int null_cuMemMap(Address address, Size size, Size, unsigned long long handle,
-                               unsigned long long) {
-  return entered_context("cuMemMap") ?: virtual_memory().map(address, size, handle);
-}
-
-NULL_GPU_API int null_cuMemUnmap(Address address, Size size) {
-  return entered_context("cuMemUnmap") ?: virtual_memory().unmap(address, size);
-}
+NULL_GPU_RETURNS(cuMemRelease, entered_context, (unsigned long long handle),
+                 virtual_memory().release(handle))
+NULL_GPU_RETURNS(cuMemMap, entered_context,
+                 (Address address, Size size, Size, unsigned long long handle, unsigned long long),
+                 virtual_memory().map(address, size, handle))
+NULL_GPU_RETURNS(cuMemUnmap, entered_context, (Address address, Size size),
+                 virtual_memory().unmap(address, size))
 
 NULL_GPU_API int null_cuMemRetainAllocationHandle(unsigned long long* handle, void* address) {
   return virtual_memory().retain(reinterpret_cast<Address>(address), handle);

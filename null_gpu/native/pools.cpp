@@ -378,21 +378,17 @@ NULL_GPU_API int null_cuMemPoolGetAccess(int* flags, Handle pool, Location const
   return status;
 }
 
-NULL_GPU_API int null_cuDeviceGetDefaultMemPool(Handle* pool, int device) {
-  *pool = PoolTable::get().default_of(device);
-  return kSuccess;
-}
+NULL_GPU_DOES(cuDeviceGetDefaultMemPool, (Handle * pool, int device),
+              *pool = PoolTable::get().default_of(device))
 
 // The current pool: nothing sets another here.
 NULL_GPU_API int null_cuDeviceGetMemPool(Handle* pool, int device) {
   return null_cuDeviceGetDefaultMemPool(pool, device);
 }
 
-NULL_GPU_API int null_cuMemAllocFromPoolAsync(Address* address, Size size, Handle pool,
-                                              Handle stream) {
-  Status const status = entered_context("cuMemAllocFromPoolAsync");
-  return status ?: allocate_async(pool, size, stream, address);
-}
+NULL_GPU_RETURNS(cuMemAllocFromPoolAsync, entered_context,
+                 (Address * address, Size size, Handle pool, Handle stream),
+                 allocate_async(pool, size, stream, address))
 
 NULL_GPU_API int null_cuMemAllocAsync(Address* address, Size size, Handle stream) {
   if (Status const status = entered_context("cuMemAllocAsync")) return status;

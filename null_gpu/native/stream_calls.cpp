@@ -79,15 +79,9 @@ NULL_GPU_PAIR(cudaEventDestroy, cuEventDestroy_v2, entered_driver, (Handle event
 
 // -- the runtime
 
-NULL_GPU_API int null_cudaStreamGetPriority(Handle stream, int* priority) {
-  *priority = Streams::get().priority(stream);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudaStreamGetFlags(Handle, unsigned* flags) {
-  *flags = 0;
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaStreamGetPriority, (Handle stream, int* priority),
+              *priority = Streams::get().priority(stream))
+NULL_GPU_DOES(cudaStreamGetFlags, (Handle, unsigned* flags), *flags = 0)
 
 NULL_GPU_API int null_cudaDeviceSynchronize() {
   return failed(entered_runtime("cudaDeviceSynchronize") ?: synchronize_device());
@@ -106,10 +100,8 @@ NULL_GPU_API int null_cudaStreamCreate(Handle* stream) {
   return null_cudaStreamCreateWithPriority(stream, kBlocking, 0);
 }
 
-NULL_GPU_API int null_cudaStreamGetId(Handle stream, unsigned long long* id) {
-  *id = reinterpret_cast<Address>(stream);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaStreamGetId, (Handle stream, unsigned long long* id),
+              *id = reinterpret_cast<Address>(stream))
 
 NULL_GPU_API int null_cudaStreamSynchronize(Handle stream) {
   return failed(entered_runtime("cudaStreamSynchronize") ?: synchronize(stream));
@@ -120,11 +112,9 @@ NULL_GPU_API int null_cudaLaunchHostFunc(Handle stream, void (*call)(void*), voi
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaStreamAddCallback(Handle stream, void (*call)(Handle, int, void*),
-                                            void* argument, unsigned) {
-  call(stream, kSuccess, argument);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaStreamAddCallback,
+              (Handle stream, void (*call)(Handle, int, void*), void* argument, unsigned),
+              call(stream, kSuccess, argument))
 
 NULL_GPU_API int null_cudaEventCreate(Handle* event) {
   if (Status const status = entered_runtime("cudaEventCreateWithFlags")) return failed(status);
@@ -139,10 +129,7 @@ NULL_GPU_API int null_cudaEventQuery(Handle event) {
   return failed(Streams::get().query_event(event));
 }
 
-NULL_GPU_API int null_cudaThreadExchangeStreamCaptureMode(int* mode) {
-  exchange_capture_mode(mode);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudaThreadExchangeStreamCaptureMode, (int* mode), exchange_capture_mode(mode))
 NULL_GPU_ALIAS(cuThreadExchangeStreamCaptureMode, cudaThreadExchangeStreamCaptureMode);
 
 NULL_GPU_API int null_cudaStreamBeginCaptureToGraph(Handle stream, Handle graph, void const*,
@@ -171,40 +158,17 @@ NULL_GPU_API int null_cudaStreamGetCaptureInfo_v2(Handle stream, int* status,
   return null_cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, nullptr, count);
 }
 
-NULL_GPU_API int null_cudaStreamUpdateCaptureDependencies(Handle) { return kSuccess; }
-NULL_GPU_ALIAS(cudaStreamUpdateCaptureDependencies_v2, cudaStreamUpdateCaptureDependencies);
-
 // -- the driver
 
-NULL_GPU_API int null_cuCtxSynchronize() {
-  return entered_context("cuCtxSynchronize") ?: synchronize_device();
-}
-
-NULL_GPU_API int null_cuStreamCreate(Handle* stream, unsigned flags) {
-  return entered_context("cuStreamCreate") ?: create_stream(stream, 0, flags == kBlocking);
-}
-
-NULL_GPU_API int null_cuStreamCreateWithPriority(Handle* stream, unsigned flags, int priority) {
-  Status const status = entered_context("cuStreamCreateWithPriority");
-  return status ?: create_stream(stream, priority, flags == kBlocking);
-}
-
-NULL_GPU_API int null_cuStreamGetCtx(Handle stream, Handle* context) {
-  if (Status const status = entered_context("cuStreamGetCtx")) return status;
-  *context = reinterpret_cast<Handle>(kFirstContext + device_of(stream));
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuStreamSynchronize(Handle stream) {
-  return entered_context("cuStreamSynchronize") ?: synchronize(stream);
-}
-
-NULL_GPU_API int null_cuEventCreate(Handle* event, unsigned) {
-  if (Status const status = entered_context("cuEventCreate")) return status;
-  *event = Streams::get().create_event();
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cuEventQuery(Handle event) {
-  return entered_driver("cuEventQuery") ?: Streams::get().query_event(event);
-}
+NULL_GPU_RETURNS(cuCtxSynchronize, entered_context, (), synchronize_device())
+NULL_GPU_RETURNS(cuStreamCreate, entered_context, (Handle * stream, unsigned flags),
+                 create_stream(stream, 0, flags == kBlocking))
+NULL_GPU_RETURNS(cuStreamCreateWithPriority, entered_context,
+                 (Handle * stream, unsigned flags, int priority),
+                 create_stream(stream, priority, flags == kBlocking))
+NULL_GPU_CHECKED(cuStreamGetCtx, entered_context, (Handle stream, Handle* context),
+                 *context = reinterpret_cast<Handle>(kFirstContext + device_of(stream)))
+NULL_GPU_RETURNS(cuStreamSynchronize, entered_context, (Handle stream), synchronize(stream))
+NULL_GPU_CHECKED(cuEventCreate, entered_context, (Handle * event, unsigned),
+                 *event = Streams::get().create_event())
+NULL_GPU_RETURNS(cuEventQuery, entered_driver, (Handle event), Streams::get().query_event(event))

@@ -42,12 +42,12 @@ def looked_up(name):
     old = call("cuGetProcAddress", name, byref(address), 13000, U(0)), bool(address.value)
     new = call("cuGetProcAddress_v2", name, byref(address), 13000, U(0), byref(status))
     return [*old, new, bool(address.value), status.value]
-for name in (b"cuMemAlloc", b"cuProfilerStart", b"cuNothing", b""):
+for name in (b"cuMemAlloc", b"cuEventQuery", b"cuNothing", b""):
     seen[name.decode()] = looked_up(name)
 seen["table"] = call("cuGetExportTable", byref(address), bytes(16))
 """
     )
-    assert found["cuMemAlloc"] == found["cuProfilerStart"] == [0, True, 0, True, 0]
+    assert found["cuMemAlloc"] == found["cuEventQuery"] == [0, True, 0, True, 0]
     assert found["cuNothing"] == found[""] == [500, False, 500, False, 1]
     assert found["table"] == 500
 

@@ -113,7 +113,7 @@ seen["last"] = [call("cuMemRelease", piece), used()]
 def test_every_function_that_can_fail_does_and_is_counted() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in SOURCES.glob("*.cpp"))
     named = re.findall(r'entered\w*\("(\w+)"\)', text)
-    named += re.findall(r"NULL_GPU_PAIR\(\s*\w+,\s*(\w+),\s*entered_", text)
+    named += re.findall(r"NULL_GPU_(?:PAIR\(\s*\w+,|RETURNS\(|CHECKED\()\s*(\w+),\s*entered", text)
     assert sorted(named) == sorted(FAILING)
     found = seen(
         f"""

@@ -74,7 +74,7 @@ BUGS = (
     ),
     Bug(
         "a free list hands out a block and keeps it",
-        "allocators/native/strategies/free_lists.cpp",
+        "allocators/native/strategies/free_lists.hpp",
         "  heads_[list] = slices_[slice].next;\n",
         "",
         ("tests/allocators/test_long.py::test_a_million_random_events_break_no_rule[free_lists]",),
@@ -82,7 +82,7 @@ BUGS = (
     ),
     Bug(
         "idle buffers are not returned to the device",
-        "allocators/native/strategies/free_lists.cpp",
+        "allocators/native/strategies/free_lists.hpp",
         "if (buffer.size == 0 || buffer.live > 0) continue;",
         "if (buffer.size == 0 || buffer.live > 0 || buffer.used > 0) continue;",
         _sequence("free_lists"),
@@ -90,7 +90,7 @@ BUGS = (
     ),
     Bug(
         "a request that is larger than planned gets the planned place",
-        "allocators/native/strategies/arena.cpp",
+        "allocators/native/strategies/arena.hpp",
         "!request.planned || size > request.size || ",
         "!request.planned || ",
         (

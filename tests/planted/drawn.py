@@ -39,15 +39,6 @@ DRAWN = (
         "Fatal Python error",
     ),
     Bug(
-        "the arena planner preserves the other tensors",
-        "allocators/native/planners/arena_planner.hpp",
-        "    schedule(preserve_inputs, preserve_intermediates);\n",
-        "    schedule(preserve_intermediates, preserve_inputs);\n",
-        (
-            "tests/allocators/planners/test_arena_planner.py::test_simple_graph_with_inputs_preserved",
-        ),
-    ),
-    Bug(
         "undoing a placement leaves the top of its sections",
         "allocators/native/planners/skyline.hpp",
         "      top_by_section_[section] = top;\n      changed",
@@ -83,7 +74,7 @@ DRAWN = (
     ),
     Bug(
         "small blocks of all streams share a range",
-        "allocators/native/strategies/planned.cpp",
+        "allocators/native/strategies/planned.hpp",
         "  if (without_pool(stream) != small_stream_) return {};\n",
         "",
         ("tests/allocators/test_streams.py::test_strategies_that_know_streams_keep_them_apart",),

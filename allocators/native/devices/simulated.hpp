@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <iterator>
@@ -16,6 +18,8 @@
 #include <vector>
 
 #include "core/device.hpp"
+#include "core/errors.hpp"
+#include "core/text.hpp"
 #include "gpu/driver_pool.hpp"
 #include "gpu/pages.hpp"
 
@@ -71,7 +75,35 @@ class SimulatedDevice : public PoolDevice {
   // a page below 1 KiB, a rate outside [0, 1], or a cost curve whose sizes do not increase or that
   // contains a negative or infinite number.
   SimulatedDevice(Size capacity, Size alignment, CostModel costs, Faults faults,
-                  AddressOrder order = AddressOrder::kDown, Size page = 0);
+                  AddressOrder order = AddressOrder::kDown, Size page = 0)
+      : capacity_(capacity),
+        alignment_(alignment),
+        order_(order),
+        costs_(std::move(costs)),
+        faults_(faults),
+        random_(faults.seed),
+        low_(order == AddressOrder::kUp ? kBase : kTop),
+        high_(low_) {
+    if (capacity == 0 || capacity >= kLargestCapacity)
+      throw SpecError("simulated device: capacity " + std::to_string(capacity) +
+                      " must be at least 1 byte and below 2^62 bytes");
+    if (!std::has_single_bit(alignment) || alignment > kGiB)
+      throw SpecError("simulated device: alignment " + std::to_string(alignment) +
+                      " must be a power of two of at most 1 GiB");
+    if (!(faults.fail_rate >= 0 && faults.fail_rate <= 1))
+      throw SpecError("simulated device: fail_rate " + std::to_string(faults.fail_rate) +
+                      " must be from 0 to 1");
+    if (page != 0 && (!std::has_single_bit(page) || page < kKiB || page > kGiB))
+      throw SpecError("simulated device: page " + std::to_string(page) +
+                      " must be 0 or a power of two from 1 KiB to 1 GiB");
+    if (page != 0) pages_.emplace(page);
+    std::size_t points = 0;
+    for (std::size_t cost = 0; cost < kCosts; ++cost) {
+      check_curve(costs_.curves[cost]);
+      first_[cost] = std::exchange(points, points + costs_.curves[cost].size());
+    }
+    stats_.calls_at_points.resize(points);
+  }
 
   Size capacity() const override { return capacity_; }
   Size granularity() const override { return kPage; }
@@ -80,30 +112,166 @@ class SimulatedDevice : public PoolDevice {
   std::string cost_source() const override { return costs_.source; }
 
  protected:
-  Address do_allocate(Size size, Size reserved, double& seconds) override;
-  bool do_free(Address segment, Size size, double& seconds) override;
-  Address do_reserve(Size size, double& seconds) override;
-  bool do_unreserve(Address reservation, Size size, double& seconds) override;
-  bool do_map(Address page, Size size, Size reserved, double& seconds) override;
-  bool do_unmap(Address page, Size size, double& seconds) override;
-  bool do_adopt(Address address, Size size) override;
+  Address do_allocate(Size size, Size reserved, double& seconds) override {
+    charge(Cost::kMalloc, size, seconds);
+    if (fault(size) || size == 0) return 0;
+    if (!pages_) return reclaim(size, reserved, seconds) ? place(size, alignment_) : 0;
+    Size taken = 0;
+    Address const segment = pages_->allocate(size, [&](Size bytes) {
+      taken = bytes;
+      return reclaim(bytes, reserved, seconds) ? place(bytes, std::max(alignment_, kPage)) : 0;
+    });
+    if (segment != 0) padding_ += taken - size;
+    return segment;
+  }
+
+  bool do_free(Address segment, Size size, double& seconds) override {
+    charge(Cost::kFree, size, seconds);
+    Size given = 0;
+    if (pages_ && pages_->release(segment, [&](Range pages) { given = pages.size; }))
+      padding_ += size - given;
+    return true;
+  }
+
+  Address do_reserve(Size size, double&) override {
+    return place(size, std::max(alignment_, granularity()));
+  }
+
+  bool do_unreserve(Address, Size, double&) override { return true; }
+
+  bool do_map(Address, Size size, Size reserved, double& seconds) override {
+    charge(Cost::kMap, size, seconds);
+    return !fault(size) && size <= free_bytes(reserved);
+  }
+
+  bool do_unmap(Address, Size size, double& seconds) override {
+    charge(Cost::kUnmap, size, seconds);
+    return true;
+  }
+
+  bool do_adopt(Address address, Size size) override {
+    low_ = std::min(low_, address);
+    high_ = std::max(high_, address + size);
+    return true;
+  }
 
  private:
-  PoolHandle do_open_pool(Size keep, double& seconds) override;
-  Address do_allocate_from(PoolHandle pool, Size size, Stream stream, Size others,
-                           double& seconds) override;
-  bool do_free_to(PoolHandle pool, Address block, Size size, Stream stream,
-                  double& seconds) override;
-  void do_trim_pool(PoolHandle pool, double& seconds) override;
-  Size do_held_by(PoolHandle pool, Size before) override;
-  bool do_close_pool(PoolHandle pool, double& seconds) override;
+  static constexpr Address kBase = Address{1} << 40;
+  static constexpr Address kTop = Address{1}
+                                  << 52;  // exact as a double, as are all integers below it
+  static constexpr Address kEnd = Address{1} << 63;
+  static constexpr Size kLargestCapacity = Size{1} << 62;
+  static void check_curve(CostCurve const& curve) {
+    auto const not_increasing = [](auto const& a, auto const& b) { return a.first >= b.first; };
+    if (std::ranges::adjacent_find(curve, not_increasing) != curve.end())
+      throw SpecError("simulated device: the sizes of a cost curve must increase");
+    for (auto const& [bytes, seconds] : curve)
+      if (!(bytes >= 0 && seconds >= 0 && std::isfinite(bytes) && std::isfinite(seconds)))
+        throw SpecError(
+            "simulated device: the numbers of a cost curve must be finite and not negative");
+  }
 
-  void charge(Cost cost, Size size, double& seconds);
-  Address place(Size size, Size alignment);
-  bool fault(Size size);
-  Size free_bytes(Size reserved) const;
-  bool reclaim(Size size, Size& reserved, double& seconds);
-  void shrink(DriverPool& pool, double& seconds);
+  static bool all_ended(Stream) { return true; }
+
+  // A trace has no synchronizations, at which a pool would return what exceeds the bytes to keep.
+  PoolHandle do_open_pool(Size, double&) override {
+    // More addresses than memory: a block may find no range that is large enough although enough
+    // memory is free.
+    Size const addresses = round_up(4 * std::min(capacity_, kEnd / 16), DriverPool::kPage);
+    Address const begin = place(addresses, std::max(alignment_, granularity()));
+    if (begin == 0) return 0;
+    pools_[++last_pool_].open(begin, addresses);
+    return last_pool_;
+  }
+
+  Address do_allocate_from(PoolHandle pool, Size size, Stream stream, Size others,
+                           double& seconds) override {
+    charge(Cost::kPoolMalloc, size, seconds);
+    if (fault(size) || size == 0 || size > free_bytes(others)) return 0;
+    DriverPool& model = pools_.at(pool);
+    return model.allocate(size, stream, all_ended, [&] {
+      if (DriverPool::kPage > free_bytes(others + model.reserved().current)) return false;
+      charge(Cost::kPoolGrow, DriverPool::kPage, seconds);
+      return true;
+    });
+  }
+
+  bool do_free_to(PoolHandle pool, Address block, Size size, Stream stream,
+                  double& seconds) override {
+    charge(Cost::kPoolFree, size, seconds);
+    pools_.at(pool).release(block, size, stream);
+    return true;
+  }
+
+  void do_trim_pool(PoolHandle pool, double& seconds) override { shrink(pools_.at(pool), seconds); }
+
+  Size do_held_by(PoolHandle pool, Size) override { return pools_.at(pool).reserved().current; }
+
+  bool do_close_pool(PoolHandle pool, double&) override { return pools_.erase(pool) != 0; }
+
+  void charge(Cost cost, Size size, double& seconds) {
+    auto const index = static_cast<std::size_t>(cost);
+    CostCurve const& curve = costs_.curves[index];
+    if (curve.empty()) return;
+    auto const bytes = static_cast<double>(size);
+    auto const above = std::ranges::upper_bound(curve, bytes, {}, &CostCurve::value_type::first);
+    double* const calls =
+        stats_.calls_at_points.data() + first_[index] + std::distance(curve.begin(), above);
+    if (above == curve.begin()) {
+      seconds += above->second;
+      ++calls[0];
+      return;
+    }
+    auto const& [x0, y0] = *std::prev(above);
+    if (above == curve.end()) {
+      seconds += y0;
+      ++calls[-1];
+      return;
+    }
+    auto const& [x1, y1] = *above;
+    seconds += y0 + (y1 - y0) * (bytes - x0) / (x1 - x0);
+    double const share = (bytes - x0) / (x1 - x0);
+    calls[-1] += 1 - share;
+    calls[0] += share;
+  }
+
+  // The address of a new segment, or 0 if no addresses are left. With kDown, uses the addresses
+  // above once those below are used up.
+  Address place(Size size, Size alignment) {
+    if (order_ == AddressOrder::kDown && low_ >= size && low_ - size >= kBase)
+      return low_ = round_down(low_ - size, alignment);
+    Address const start = round_up(high_, alignment);
+    if (start > kEnd || size > kEnd - start) return 0;
+    high_ = start + size;
+    return start;
+  }
+
+  bool fault(Size size) {
+    ++calls_;
+    bool const at_random =
+        faults_.fail_rate > 0 && std::generate_canonical<double, 53>(random_) < faults_.fail_rate;
+    return at_random || calls_ == faults_.fail_call || size > faults_.fail_above;
+  }
+
+  Size free_bytes(Size reserved) const {
+    return capacity_ - std::min(capacity_, reserved + padding_);
+  }
+
+  // Whether there is room for `size` bytes, after the pools gave up what is free if nothing else
+  // suffices, as the driver does for cudaMalloc.
+  bool reclaim(Size size, Size& reserved, double& seconds) {
+    if (size <= free_bytes(reserved)) return true;
+    for (auto& [handle, pool] : pools_) shrink(pool, seconds);
+    reserved -= recount_pools();
+    return size <= free_bytes(reserved);
+  }
+
+  void shrink(DriverPool& pool, double& seconds) {
+    pool.settle(all_ended);
+    Size const freed = pool.shrink(0);
+    for (Size page = 0; page < freed; page += DriverPool::kPage)
+      charge(Cost::kPoolShrink, DriverPool::kPage, seconds);
+  }
 
   Size capacity_;
   Size alignment_;

@@ -11,8 +11,10 @@
 // trimmed, or to its release threshold when its streams are synchronized.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <set>
 #include <tuple>
@@ -38,20 +40,66 @@ class DriverPool {
   explicit DriverPool(Size most = 0) : most_(round_up(most, kPage)) {}
 
   // Gives the pool its addresses: once, before the first block.
-  void open(Address begin, Size size);
+  void open(Address begin, Size size) {
+    begin_ = begin;
+    addresses_ = round_down(size, kPage);
+    add_hole(begin, begin + addresses_);
+  }
+
   bool opened() const { return begin_ != 0; }
   Address begin() const { return begin_; }
   bool contains(Address address) const { return address - begin_ < addresses_; }
 
   // A block; 0 if there are no addresses, or not enough memory: the pool keeps what it took until
   // then, as the driver does. What was freed on a stream that has not ended serves only this one.
-  Address allocate(Size size, Stream stream, Ended const& ended, Take const& take);
-  void release(Address block, Size size, Stream stream);
+  Address allocate(Size size, Stream stream, Ended const& ended, Take const& take) {
+    if (size > addresses_) return 0;
+    auto const own = freed_.find(stream);
+    Address block = own == freed_.end() ? 0 : own->second.cut(occupied(size));
+    if (block == 0) {
+      settle(ended);
+      auto const fit = by_size_.lower_bound({occupied(size), 0, 0});
+      if (fit == by_size_.end()) return 0;
+      auto const hole = holes_.find(std::get<2>(*fit));
+      block = hole->first;
+      Address const end = block + occupied(size), hole_end = hole->second.end;
+      remove_hole(hole);
+      if (hole_end > end) add_hole(end, hole_end);
+      if (!back(block, end, take)) {
+        add_hole(block, end);
+        return 0;
+      }
+    }
+    used_.add(size);
+    return block;
+  }
+
+  void release(Address block, Size size, Stream stream) {
+    used_.subtract(size);
+    freed_[stream].join(block, block + occupied(size));
+  }
+
   // What was freed on streams that have ended may be used by all.
-  void settle(Ended const& ended);
+  void settle(Ended const& ended) {
+    std::erase_if(freed_, [&](auto const& entry) {
+      if (!ended(entry.first)) return false;
+      for (auto const& [begin, end] : entry.second.ranges()) add_hole(begin, end);
+      return true;
+    });
+  }
+
   // Gives up pages in which nothing is allocated or unsettled, until at most `most` bytes are
   // reserved; returns their bytes.
-  Size shrink(Size most);
+  Size shrink(Size most) {
+    Size const before = reserved_.current;
+    visit_free_pages([&](Size page) {
+      if (reserved_.current <= most) return false;
+      backed_[page] = false;
+      reserved_.subtract(kPage);
+      return true;
+    });
+    return before - reserved_.current;
+  }
 
   // Bytes: of its blocks; in its pages.
   Gauge const& used() const { return used_; }
@@ -60,6 +108,11 @@ class DriverPool {
   void reset_peak_reserved() { reserved_.peak = reserved_.current; }
 
  private:
+  static Size occupied(Size size) {
+    constexpr Size kUnit = 512;
+    return round_up(std::max<Size>(size, 1), kUnit);
+  }
+
   struct Hole {
     Address end;
     std::uint64_t age;
@@ -68,8 +121,27 @@ class DriverPool {
   // What was freed on one stream.
   class Freed {
    public:
-    void join(Address begin, Address end);
-    Address cut(Size size);  // from the begin of the smallest range that is large enough, or 0
+    void join(Address begin, Address end) {
+      auto const after = ranges_.lower_bound(begin);
+      if (after != ranges_.end() && after->first == end)
+        by_size_.erase({after->second - after->first, after->first});
+      if (after != ranges_.begin() && std::prev(after)->second == begin)
+        by_size_.erase({begin - std::prev(after)->first, std::prev(after)->first});
+      ranges_.join(begin, end);
+      auto const joined = std::prev(ranges_.upper_bound(begin));
+      by_size_.emplace(joined->second - joined->first, joined->first);
+    }
+
+    // from the begin of the smallest range that is large enough, or 0
+    Address cut(Size size) {
+      auto const fit = by_size_.lower_bound({size, 0});
+      if (fit == by_size_.end()) return 0;
+      auto const [length, begin] = *fit;
+      by_size_.erase(fit);
+      if (length > size) by_size_.emplace(length - size, begin + size);
+      return ranges_.cut(ranges_.find(begin), size);
+    }
+
     Ranges const& ranges() const { return ranges_; }
 
    private:
@@ -77,11 +149,61 @@ class DriverPool {
     std::set<std::pair<Size, Address>> by_size_;  // size, begin
   };
 
-  void add_hole(Address begin, Address end);
-  void remove_hole(std::map<Address, Hole>::iterator hole);
-  bool back(Address begin, Address end, Take const& take);
+  void add_hole(Address begin, Address end) {
+    auto next = holes_.lower_bound(begin);
+    if (next != holes_.end() && next->first == end) {
+      end = next->second.end;
+      remove_hole(next);
+    }
+    next = holes_.lower_bound(begin);
+    if (next != holes_.begin() && std::prev(next)->second.end == begin) {
+      auto const before = std::prev(next);
+      begin = before->first;
+      remove_hole(before);
+    }
+    holes_[begin] = {end, --age_};
+    by_size_.emplace(end - begin, age_, begin);
+  }
+
+  void remove_hole(std::map<Address, Hole>::iterator hole) {
+    by_size_.erase({hole->second.end - hole->first, hole->second.age, hole->first});
+    holes_.erase(hole);
+  }
+
+  // Puts memory behind a range: that of pages in which nothing is, then more of the card.
+  bool back(Address begin, Address end, Take const& take) {
+    std::vector<Size> without;
+    Size const last = round_up(end - begin_, kPage) / kPage;
+    if (backed_.size() < last) backed_.resize(last);
+    for (Size page = (begin - begin_) / kPage; page < last; ++page)
+      if (!backed_[page]) without.push_back(page);
+    auto next = without.begin();
+    if (next == without.end()) return true;
+    visit_free_pages([&](Size page) {
+      if (next == without.end()) return false;
+      backed_[page] = false;
+      backed_[*next++] = true;
+      return true;
+    });
+    for (; next != without.end(); ++next) {
+      bool const may = most_ == 0 || reserved_.current + kPage <= most_;
+      if (!may || !take()) return false;
+      backed_[*next] = true;
+      reserved_.add(kPage);
+    }
+    return true;
+  }
+
   template <typename Visit>
-  void visit_free_pages(Visit visit);
+
+  // Calls `visit` with each page that has memory and in which nothing is, until it returns false.
+  void visit_free_pages(Visit visit) {
+    for (auto const& [begin, hole] : holes_) {
+      Size const last = std::min<Size>(backed_.size(), (hole.end - begin_) / kPage);
+      for (Size page = round_up(begin - begin_, kPage) / kPage; page < last; ++page)
+        if (backed_[page] && !visit(page)) return;
+    }
+  }
 
   Size most_;
   Gauge used_, reserved_;

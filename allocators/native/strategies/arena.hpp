@@ -13,13 +13,16 @@
 // arena is not used.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <iterator>
 #include <map>
 #include <memory_resource>
+#include <string>
 #include <vector>
 
 #include "core/allocator.hpp"
+#include "core/errors.hpp"
 #include "core/types.hpp"
 #include "parts/address_map.hpp"
 #include "parts/segment_blocks.hpp"
@@ -80,10 +83,23 @@ class Arena : public Allocator {
       .exemption = "sizes are rounded up to 256 bytes",
   };
 
-  Arena(Device& device, Options const& given);
+  Arena(Device& device, Options const& given)
+      : Allocator(device), segment_size_(given.bytes("segment")), planner_(chosen_planner(given)) {
+    if (segment_size_ < kAlignment) given.reject("segment", "must be at least 256 bytes");
+  }
+
   StrategyInfo const& info() const override { return strategy; }
 
  private:
+  static PlannerInfo const& chosen_planner(Options const& given) {
+    std::string valid;
+    for (PlannerInfo const& candidate : planners()) {
+      if (candidate.name == given.text("planner")) return candidate;
+      valid.append(valid.empty() ? "" : ", ").append(candidate.name);
+    }
+    given.reject("planner", "must be one of " + valid);
+  }
+
   enum class Phase { kBefore, kRecording, kServing };
 
   struct Request {
@@ -99,23 +115,124 @@ class Arena : public Allocator {
   };
 
  protected:
-  Block do_allocate(Size requested, Stream) override;
-  Block do_deallocate(Address address, Stream) override;
+  Block do_allocate(Size requested, Stream) override {
+    Size const size = round_up(requested, kAlignment);
+    Block block = phase_ == Phase::kServing ? from_plan(size, requested) : Block{};
+    Served& served = block.size != 0 ? planned_ : fallback_;
+    if (block.size == 0) block = from_blocks(size, requested);
+    if (block.size == 0) return {};
+    ++served.requests;
+    served.bytes += requested;
+    if (phase_ == Phase::kRecording) {
+      recorded_.insert(block.address, static_cast<Index>(requests_.size()));
+      requests_.push_back({size, instants_++});
+    }
+    return block;
+  }
+
+  Block do_deallocate(Address address, Stream) override {
+    if (in_arena(address)) return alive_.remove(address);
+    Block const freed = blocks_.deallocate(address);
+    if (phase_ == Phase::kRecording && freed.size != 0)
+      if (Index const request = recorded_.erase(address); request != kNone)
+        requests_[request].last = instants_++;
+    return freed;
+  }
+
   void do_trim() override { release_idle(); }
-  void do_step() override;
-  std::vector<Segment> do_snapshot() const override;
-  Size do_largest_free() const override;
-  void do_check() const override;
-  Counters do_counters() const override;
+
+  void do_step() override {
+    if (phase_ == Phase::kRecording) make_plan();
+    phase_ = phase_ == Phase::kBefore ? Phase::kRecording : Phase::kServing;
+    cursor_ = 0;
+    refused_ = false;
+  }
+
+  std::vector<Segment> do_snapshot() const override {
+    auto all = blocks_.snapshot();
+    if (arena_ != 0) all.push_back(alive_.tiled_in(arena_, height_));
+    return all;
+  }
+
+  Size do_largest_free() const override {
+    Size const in_arena = arena_ == 0 ? 0 : largest_free_in({alive_.tiled_in(arena_, height_)});
+    return std::max(blocks_.largest_free(), in_arena);
+  }
+
+  void do_check() const override {
+    blocks_.check();
+    require(arena_ != 0 || alive_.empty(), "planned blocks are alive only in an arena");
+  }
+
+  Counters do_counters() const override {
+    return {{"planned_requests", planned_.requests},
+            {"planned_bytes", planned_.bytes},
+            {"fallback_requests", fallback_.requests},
+            {"fallback_bytes", fallback_.bytes}};
+  }
 
  private:
-  void make_plan();
-  Block from_plan(Size size, Size requested);
-  Block from_blocks(Size size, Size requested);
-  bool holds_arena();
+  void make_plan() {
+    std::vector<Lifetime> lifetimes;
+    for (Request& request : requests_) {
+      request.planned = request.last != 0;
+      if (request.planned) lifetimes.push_back({request.size, request.first, request.last});
+    }
+    Plan const plan = planner_.make(lifetimes, kAlignment, {}).plan;
+    auto offset = plan.offsets.begin();
+    for (Request& request : requests_)
+      if (request.planned) request.offset = *offset++;
+    height_ = plan.height;
+    recorded_ = {};
+    release_idle();  // makes room for the arena, which replaces the memory of the recorded step
+  }
+
+  Block from_plan(Size size, Size requested) {
+    if (cursor_ == requests_.size()) return {};
+    Request const& request = requests_[cursor_++];
+    if (!request.planned || size > request.size || !holds_arena()) return {};
+    Block const block{arena_ + request.offset, size, requested};
+    return alive_.add(block) ? block : Block{};
+  }
+
+  Block from_blocks(Size size, Size requested) {
+    Index node = blocks_.find(size);
+    if (node == kNone) node = grow(size);
+    if (node == kNone && release_idle()) {
+      count_retry();
+      node = grow(size);
+    }
+    return node == kNone ? Block{} : blocks_.allocate(node, size, requested);
+  }
+
+  // Obtains the arena from the device if it is not held yet. Tries at most once per step.
+  bool holds_arena() {
+    if (arena_ == 0 && !refused_) {
+      arena_ = acquire(height_);
+      refused_ = arena_ == 0;
+    }
+    return arena_ != 0;
+  }
+
   bool in_arena(Address address) const { return arena_ != 0 && address - arena_ < height_; }
-  Index grow(Size size);
-  bool release_idle();
+
+  Index grow(Size size) {
+    auto const [address, granted] = acquire_between(size, segment_size_, kAlignment);
+    if (address == 0) return kNone;
+    return blocks_.add(address, granted);
+  }
+
+  // Returns the arena and the other segments if they have no live block; false if none was
+  // returned.
+  bool release_idle() {
+    if (!returns_memory()) return false;
+    bool const any =
+        blocks_.release_idle([this](Address segment, Size size) { release(segment, size); });
+    if (arena_ == 0 || !alive_.empty()) return any;
+    release(arena_, height_);
+    arena_ = 0;
+    return true;
+  }
 
   Size segment_size_;
   PlannerInfo const& planner_;

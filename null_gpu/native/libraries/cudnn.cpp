@@ -79,16 +79,8 @@ NULL_GPU_API void null_cudnnGetLastErrorString(char* text, Size size) {
   if (size != 0) *text = '\0';
 }
 
-NULL_GPU_API int null_cudnnCreate(Handle* handle) {
-  *handle = Machine::get().new_handle();
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudnnGetStream(Handle, Handle* stream) {
-  *stream = nullptr;
-  return kSuccess;
-}
-
+NULL_GPU_DOES(cudnnCreate, (Handle * handle), *handle = Machine::get().new_handle())
+NULL_GPU_DOES(cudnnGetStream, (Handle, Handle* stream), *stream = nullptr)
 NULL_GPU_ALIAS(cudnnCreateActivationDescriptor, cudnnCreate);
 NULL_GPU_ALIAS(cudnnCreateCTCLossDescriptor, cudnnCreate);
 NULL_GPU_ALIAS(cudnnCreateConvolutionDescriptor, cudnnCreate);
@@ -99,11 +91,7 @@ NULL_GPU_ALIAS(cudnnCreateRNNDataDescriptor, cudnnCreate);
 NULL_GPU_ALIAS(cudnnCreateRNNDescriptor, cudnnCreate);
 NULL_GPU_ALIAS(cudnnCreateSpatialTransformerDescriptor, cudnnCreate);
 NULL_GPU_ALIAS(cudnnCreateTensorDescriptor, cudnnCreate);
-
-NULL_GPU_API int null_cudnnDestroyTensorDescriptor(Handle descriptor) {
-  Tensors::get().destroy(descriptor);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudnnDestroyTensorDescriptor, (Handle descriptor), Tensors::get().destroy(descriptor))
 NULL_GPU_ALIAS(cudnnDestroyFilterDescriptor, cudnnDestroyTensorDescriptor);
 
 NULL_GPU_API int null_cudnnSetTensorNdDescriptor(Handle descriptor, int type, int rank,
@@ -149,11 +137,8 @@ NULL_GPU_API int null_cudnnDropoutGetStatesSize(Handle, Size* bytes) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudnnGetBatchNormalizationTrainingExReserveSpaceSize(Handle, int, int, Handle,
-                                                                           Handle, Size* bytes) {
-  *bytes = 0;
-  return kSuccess;
-}
+NULL_GPU_DOES(cudnnGetBatchNormalizationTrainingExReserveSpaceSize,
+              (Handle, int, int, Handle, Handle, Size* bytes), *bytes = 0)
 
 WORKSPACE(cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize, Rule::kBatchNorm, Size, 1, 8)
 WORKSPACE(cudnnGetBatchNormalizationBackwardExWorkspaceSize, Rule::kBatchNorm, Size, 1, 10)

@@ -175,10 +175,8 @@ NULL_GPU_API int null_cudnnBackendCreateDescriptor(int type, void** out) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudnnBackendDestroyDescriptor(void* descriptor) {
-  delete static_cast<Descriptor*>(descriptor);
-  return kSuccess;
-}
+NULL_GPU_DOES(cudnnBackendDestroyDescriptor, (void* descriptor),
+              delete static_cast<Descriptor*>(descriptor))
 
 NULL_GPU_API int null_cudnnBackendInitialize(void*) { return kSuccess; }
 NULL_GPU_API int null_cudnnBackendFinalize(void*) { return kSuccess; }

@@ -24,25 +24,15 @@ static_assert(sizeof(Heuristic) == 96);
 
 }  // namespace
 
-NULL_GPU_API int null_cublasCreate_v2(Handle* handle) {
-  *handle = Machine::get().new_handle();
-  return kSuccess;
-}
+NULL_GPU_DOES(cublasCreate_v2, (Handle * handle), *handle = Machine::get().new_handle())
 NULL_GPU_ALIAS(cublasLtCreate, cublasCreate_v2);
 NULL_GPU_ALIAS(cublasLtMatmulDescCreate, cublasCreate_v2);
 NULL_GPU_ALIAS(cublasLtMatmulPreferenceCreate, cublasCreate_v2);
 NULL_GPU_ALIAS(cublasLtMatrixLayoutCreate, cublasCreate_v2);
-
-NULL_GPU_API int null_cublasGetMathMode(Handle, int* mode) {
-  *mode = 0;
-  return kSuccess;
-}
+NULL_GPU_DOES(cublasGetMathMode, (Handle, int* mode), *mode = 0)
 NULL_GPU_ALIAS(cublasGetPointerMode_v2, cublasGetMathMode);
-
-NULL_GPU_API int null_cublasGetVersion_v2(Handle, int* version) {
-  *version = Machine::get().settings().cuda_version / 1000 * 10000;
-  return kSuccess;
-}
+NULL_GPU_DOES(cublasGetVersion_v2, (Handle, int* version),
+              *version = Machine::get().settings().cuda_version / 1000 * 10000)
 
 NULL_GPU_API Size null_cublasLtGetVersion() {
   return static_cast<Size>(Machine::get().settings().cuda_version / 1000 * 10000);

@@ -31,15 +31,8 @@ Size bytes_of(int type, Size count) {
 
 }  // namespace
 
-NULL_GPU_API int null_ncclGetVersion(int* version) {
-  *version = Machine::get().settings().nccl_version;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_ncclGetUniqueId(UniqueId* id) {
-  std::memset(id, 1, sizeof *id);
-  return kSuccess;
-}
+NULL_GPU_DOES(ncclGetVersion, (int* version), *version = Machine::get().settings().nccl_version)
+NULL_GPU_DOES(ncclGetUniqueId, (UniqueId * id), std::memset(id, 1, sizeof *id))
 
 NULL_GPU_API int null_ncclCommInitRank(Handle* out, int ranks, UniqueId, int rank) {
   return make(out, ranks, rank);
@@ -63,31 +56,14 @@ NULL_GPU_API int null_ncclCommSplit(Handle parent, int, int key, Handle* out, vo
   return make(out, of(parent).ranks, key < of(parent).ranks ? key : 0);
 }
 
-NULL_GPU_API int null_ncclCommDestroy(Handle communicator) {
-  delete static_cast<Communicator*>(communicator);
-  return kSuccess;
-}
+NULL_GPU_DOES(ncclCommDestroy, (Handle communicator),
+              delete static_cast<Communicator*>(communicator))
 NULL_GPU_ALIAS(ncclCommAbort, ncclCommDestroy);
-
-NULL_GPU_API int null_ncclCommCount(Handle communicator, int* count) {
-  *count = of(communicator).ranks;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_ncclCommUserRank(Handle communicator, int* rank) {
-  *rank = of(communicator).rank;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_ncclCommCuDevice(Handle communicator, int* device) {
-  *device = of(communicator).device;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_ncclCommGetAsyncError(Handle, int* error) {
-  *error = kSuccess;
-  return kSuccess;
-}
+NULL_GPU_DOES(ncclCommCount, (Handle communicator, int* count), *count = of(communicator).ranks)
+NULL_GPU_DOES(ncclCommUserRank, (Handle communicator, int* rank), *rank = of(communicator).rank)
+NULL_GPU_DOES(ncclCommCuDevice, (Handle communicator, int* device),
+              *device = of(communicator).device)
+NULL_GPU_DOES(ncclCommGetAsyncError, (Handle, int* error), *error = kSuccess)
 
 NULL_GPU_API char const* null_ncclGetErrorString(int status) {
   return status == kSuccess ? "no error" : "not supported by the null GPU";
@@ -95,10 +71,8 @@ NULL_GPU_API char const* null_ncclGetErrorString(int status) {
 
 NULL_GPU_API char const* null_ncclGetLastError(Handle) { return ""; }
 
-NULL_GPU_API int null_ncclCommRegister(Handle, void*, Size, Handle* handle) {
-  *handle = Machine::get().new_handle();
-  return kSuccess;
-}
+NULL_GPU_DOES(ncclCommRegister, (Handle, void*, Size, Handle* handle),
+              *handle = Machine::get().new_handle())
 
 NULL_GPU_API int null_ncclMemAlloc(void** pointer, Size size) {
   Address address = 0;

@@ -28,15 +28,10 @@ NULL_GPU_API char const* null_nvmlErrorString(int status) {
   return status == kSuccess ? "Success" : "Not supported by the null GPU";
 }
 
-NULL_GPU_API int null_nvmlDeviceGetCount_v2(unsigned* count) {
-  *count = static_cast<unsigned>(Machine::get().settings().count);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_nvmlDeviceGetHandleByIndex_v2(unsigned card, Handle* device) {
-  *device = handle_of(static_cast<int>(card));
-  return kSuccess;
-}
+NULL_GPU_DOES(nvmlDeviceGetCount_v2, (unsigned* count),
+              *count = static_cast<unsigned>(Machine::get().settings().count))
+NULL_GPU_DOES(nvmlDeviceGetHandleByIndex_v2, (unsigned card, Handle* device),
+              *device = handle_of(static_cast<int>(card)))
 
 NULL_GPU_API int null_nvmlDeviceGetHandleByPciBusId_v2(char const* id, Handle* device) {
   unsigned bus = 1;
@@ -45,21 +40,12 @@ NULL_GPU_API int null_nvmlDeviceGetHandleByPciBusId_v2(char const* id, Handle* d
   return kSuccess;
 }
 
-NULL_GPU_API int null_nvmlDeviceGetHandleByUUID(char const*, Handle* device) {
-  *device = handle_of(0);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_nvmlDeviceGetUUID(Handle device, char* uuid, unsigned size) {
-  std::snprintf(uuid, size, "GPU-00000000-0000-0000-0000-%012llx",
-                static_cast<unsigned long long>(reinterpret_cast<Address>(device)));
-  return kSuccess;
-}
-
-NULL_GPU_API int null_nvmlDeviceGetName(Handle, char* name, unsigned size) {
-  std::snprintf(name, size, "%s", Machine::get().settings().name.c_str());
-  return kSuccess;
-}
+NULL_GPU_DOES(nvmlDeviceGetHandleByUUID, (char const*, Handle* device), *device = handle_of(0))
+NULL_GPU_DOES(nvmlDeviceGetUUID, (Handle device, char* uuid, unsigned size),
+              std::snprintf(uuid, size, "GPU-00000000-0000-0000-0000-%012llx",
+                            static_cast<unsigned long long>(reinterpret_cast<Address>(device))))
+NULL_GPU_DOES(nvmlDeviceGetName, (Handle, char* name, unsigned size),
+              std::snprintf(name, size, "%s", Machine::get().settings().name.c_str()))
 
 NULL_GPU_API int null_nvmlDeviceGetCudaComputeCapability(Handle, int* major, int* minor) {
   int const capability = Machine::get().settings().compute_capability;
@@ -74,32 +60,19 @@ NULL_GPU_API int null_nvmlDeviceGetMemoryInfo(Handle, Memory* memory) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_nvmlSystemGetCudaDriverVersion_v2(int* version) {
-  *version = Machine::get().settings().cuda_version;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_nvmlDeviceGetComputeRunningProcesses(Handle, unsigned* count, void*) {
-  *count = 0;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_nvmlDeviceGetNvLinkRemoteDeviceType(Handle, unsigned, int* type) {
-  *type = 255;  // NVML_NVLINK_DEVICE_TYPE_UNKNOWN
-  return kSuccess;
-}
+NULL_GPU_DOES(nvmlSystemGetCudaDriverVersion_v2, (int* version),
+              *version = Machine::get().settings().cuda_version)
+NULL_GPU_DOES(nvmlDeviceGetComputeRunningProcesses, (Handle, unsigned* count, void*), *count = 0)
+NULL_GPU_DOES(nvmlDeviceGetNvLinkRemoteDeviceType, (Handle, unsigned, int* type),
+              *type = 255)  // NVML_NVLINK_DEVICE_TYPE_UNKNOWN
 
 NULL_GPU_API int null_nvmlDeviceGetNvLinkRemotePciInfo_v2(Handle, unsigned, void*) {
   return kNvmlNotSupported;
 }
 
-NULL_GPU_API int null_nvmlDeviceGetP2PStatus(Handle, Handle, int, int* status) {
-  *status = 0;  // NVML_P2P_STATUS_OK
-  return kSuccess;
-}
+NULL_GPU_DOES(nvmlDeviceGetP2PStatus, (Handle, Handle, int, int* status),
+              *status = 0)  // NVML_P2P_STATUS_OK
 
 // After the version come cluster, status, clique, state (0: not supported) and health.
-NULL_GPU_API int null_nvmlDeviceGetGpuFabricInfoV(Handle, void* info) {
-  std::memset(static_cast<char*>(info) + 4, 0, 32);
-  return kSuccess;
-}
+NULL_GPU_DOES(nvmlDeviceGetGpuFabricInfoV, (Handle, void* info),
+              std::memset(static_cast<char*>(info) + 4, 0, 32))
