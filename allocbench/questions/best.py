@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 
 import pandas as pd
 
@@ -19,6 +19,7 @@ from allocbench.base.spec import options_of
 from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.growth import growing_reserve
 from allocbench.questions.hazards import breaks
+from allocbench.questions.repetitions import all_steps
 from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import EXPANDABLE, Tuned, tune
 from allocbench.replays.experiment import processors, results
@@ -159,9 +160,16 @@ def best(
     about `stages` times. Raises SpecError.
     """
     trials = _Trials(runner, runner.other_orders(orders, seed))
+    steps = all_steps(runner.trace)
+
+    @cache
+    def grows(spec: str) -> bool:
+        """Whether what a spec reserves grows without need, so that it fits only at first."""
+        return growing_reserve(runner.trace, spec, runner.device, steps) is not None
+
     begin(with_conf(given))
     trials.add([given])
-    roomy = trials.leaves_room(given) and not _grows(runner, given)
+    roomy = trials.leaves_room(given) and not grows(given)
     specs = [spec for spec in (KEEP, EXPANDABLE, *_strategies(runner.device)) if spec != given]
     if not roomy and budget and runner.trace.max_load <= runner.capacity:
         tuned = tuned or tune(
@@ -182,14 +190,14 @@ def best(
     trials.add([spec for spec in specs if spec not in excluded], shaken=not roomy)
     rows = pd.DataFrame(trials.rows, columns=list(COLUMNS)).astype(_KINDS)
     shaky = set(rows.loc[rows["failed_orders"].fillna(0) > 0, "allocator"])
-    shaky |= {with_conf(given)} if _grows(runner, given) else set()
+    shaky |= {with_conf(given)} if grows(given) else set()
     now = called(given, runner.trace)
     while True:
         advice = advise(
             rows, device=label, given=with_conf(given), shaky=shaky, weights=weights, now=now
         )
         tried = {spec for spec in (advice.setting, advice.chosen) if spec and spec not in shaky}
-        growing = {spec for spec in tried if _grows(runner, spec)}
+        growing = {spec for spec in tried if grows(spec)}
         if not growing:
             break
         shaky |= growing
@@ -203,11 +211,6 @@ def orders_tried(runner: Runner, orders: int = ORDERS, seed: int = 0) -> OtherOr
     """The traces that `best` and `tune` try with the steps in another order."""
     trace, tried = runner.trace, runner.other_orders(orders, seed)
     return OtherOrders(len(tried), orders, trace.steps, kinds_of_steps(trace))
-
-
-def _grows(runner: Runner, spec: str) -> bool:
-    """Whether what a spec reserves grows without need, so that it fits any device only at first."""
-    return growing_reserve(runner.trace, spec, runner.device) is not None
 
 
 def called(given: str, trace: Trace) -> str:

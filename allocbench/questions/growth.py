@@ -8,7 +8,7 @@ late.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +20,15 @@ from allocbench.base import units
 from allocbench.base.text import one_line
 from allocbench.programs.program import LEAST_GROWTH
 from allocbench.questions.failure import operators
-from allocbench.questions.repetitions import LATE, Ints, StepBegins, Unit, lasting, steps_of
+from allocbench.questions.repetitions import (
+    LATE,
+    Ints,
+    StepBegins,
+    Unit,
+    all_steps,
+    lasting,
+    steps_of,
+)
 from allocbench.replays.capacity import STEP, roomy
 from allocbench.replays.runner import fresh
 from allocbench.workloads import Trace
@@ -221,26 +229,29 @@ class Reserve:
     unit: Unit
 
 
-def growing_reserve(trace: Trace, allocator: str, device: str) -> Reserve | None:
+def growing_reserve(
+    trace: Trace, allocator: str, device: str, steps: Sequence[StepBegins] | None = None
+) -> Reserve | None:
     """What an allocator reserves more in each step than the load grows; None if it does not.
 
     It counts if each of the last `LATE` steps adds a segment of `STEP` bytes or more to what the
-    load adds. The device has room for everything. Raises SpecError.
+    load adds. The device has room for everything. steps: those of the trace, if they are known.
+    Raises SpecError.
     """
-    found = list(steps_of(trace, len(trace), *lasting(trace)))
+    found = all_steps(trace) if steps is None else steps
     if not found:
         return None
     opened = fresh(allocator, roomy(device, trace), trace)
     timeline = allocators.replay(trace, opened, samples=len(trace)).timeline
-    for steps in found:
-        begins = steps.begins[steps.begins > 0]
+    for one in found:
+        begins = one.begins[one.begins > 0]
         before = np.searchsorted(timeline["event"], begins) - 1
         reserved, load = (timeline[name][before].astype(np.int64) for name in _LEVELS)
         grown, needed = np.diff(reserved), np.diff(load)
         if np.all((grown - np.maximum(needed, 0))[-LATE:] >= STEP):
             rates = int(grown.mean()), int(needed.mean())
-            count = len(steps.begins)
-            return Reserve(*rates, int(reserved[-1]), int(load[-1]), count, steps.unit)
+            count = len(one.begins)
+            return Reserve(*rates, int(reserved[-1]), int(load[-1]), count, one.unit)
     return None
 
 

@@ -77,6 +77,11 @@ def steps_of(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Iterator[StepB
             yield StepBegins(begins, unit)
 
 
+def all_steps(trace: Trace) -> list[StepBegins]:
+    """The steps of the whole trace, the surest first; empty if there are not enough of them."""
+    return list(steps_of(trace, len(trace), *lasting(trace)))
+
+
 def _may_be_parts(begins: Ints, allocs: Ints, ends: Ints, count: int) -> bool:
     """Whether what repeats may be the parts of one pass, such as layers, instead of steps.
 
@@ -123,13 +128,10 @@ def _repetitions(trace: Trace, end: int, allocs: Ints, ends: Ints) -> Ints:
     freed = np.zeros(len(trace) + 1, np.int64)
     freed[ends] = trace.size[allocs]
     size = np.where(trace.op == ALLOC, trace.size, 0).astype(np.int64) - freed[:-1]
-    label = np.zeros(len(trace), np.int64) if trace.label is None else trace.label.astype(np.int64)
-    _, tokens = np.unique(
-        np.stack([size[events], np.where(trace.op[events] == ALLOC, label[events], 0)]),
-        axis=1,
-        return_inverse=True,
-    )
-    period, length = _period(tokens.ravel()[::-1].tolist())
+    tokens = np.unique(size[events], return_inverse=True)[1].ravel() * (len(trace.labels) + 1)
+    if trace.label is not None:
+        tokens += np.where(trace.op[events] == ALLOC, trace.label[events], 0)
+    period, length = _period(tokens[::-1].tolist())
     if not period:
         return np.empty(0, np.int64)
     begins = events[len(events) - length :: period]

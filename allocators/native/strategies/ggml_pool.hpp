@@ -4,8 +4,9 @@
 // The pool of buffers: a request takes the smallest of up to 256 free buffers that is large enough,
 // the first one among equals, unless it is 64 GiB larger. A new buffer has 5 % more than the
 // request, rounded up to 256 bytes. If the device refuses, all free buffers are returned, and the
-// request is retried. A freed buffer for which no place is left is returned. A request and a free
-// look at each place that was ever in use; ggml looks at all 256.
+// request is retried. A freed buffer for which no place is left is returned. A request looks at the
+// places that were ever in use, up to a buffer of its size, and a free up to an empty place; ggml
+// looks at all 256.
 //
 // The pool with virtual memory is a stack in a reservation of 32 GiB. A request takes the next
 // multiple of 128 bytes, and memory is mapped at the end when it is short, by one call. ggml frees
@@ -112,7 +113,7 @@ class GgmlPool : public Allocator {
   Block take(Size requested) {
     std::size_t best = kPlaces;
     Size rest = Size{1} << 36;
-    for (std::size_t place = 0; place < sizes_.size(); ++place)
+    for (std::size_t place = 0; place < sizes_.size() && rest != 0; ++place)
       if (Size const more = sizes_[place] - requested; more < rest) {  // huge if it is too small
         best = place;
         rest = more;
