@@ -38,7 +38,7 @@ from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.details import Details, of_run
 from allocbench.reports.rows.ranking import Case, cases, ranked
-from allocbench.reports.rows.results import COLUMNS, SCHEMA, Column, Rows, frame
+from allocbench.reports.rows.results import COLUMNS, SCHEMA, Rows, frame
 
 with needs_extra("report"):
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -60,7 +60,6 @@ _MISSED = {
     "latency": "the distribution of latencies",
 }
 _FROM = "compare --html, or with report after compare --results"
-_SPEC = re.compile(r"^(\w+):(?:conf=)?(?=\w)")
 _FIRST = 4  # allocators that an explorer shows at first
 _LEAST = ("min_capacity", "peak_reserved")
 _TRADED = ("peak_reserved", "alloc_p50_seconds", "alloc_p99_seconds")
@@ -128,22 +127,37 @@ def render(
         allocators=list(dict.fromkeys(table["allocator"])),
         workloads=list(dict.fromkeys(table["workload"])),
         devices=list(dict.fromkeys(table["device"])),
-        definitions=_definitions(table),
+        definitions=[one for one in COLUMNS if one.unit and table[one.name].notna().any()],
         provenance=_provenance(table, command),
         absent=_absent(bundle_given.details, all_cases),
+        spoken=_spoken_names(table),
     )
 
 
-def page(template: str, data: str, **values: Any) -> str:
-    """A page of its own from a template: with its styles, its scripts and their packed data."""
+def page(
+    template: str, data: str, spoken: Mapping[str, str] = MappingProxyType({}), **values: Any
+) -> str:
+    """A page of its own from a template: with its styles, its scripts and their packed data.
+
+    spoken: specs of allocators and devices, and what people write in their place.
+    """
+    specs = "|".join(map(re.escape, sorted(spoken, key=len, reverse=True)))
+    given = re.compile(rf"(?<![\w:])(?:{specs})(?!\w|[:,=]\w)")
+
+    def say(value: Any) -> Any:
+        if type(value) is not str:
+            return value
+        return given.sub(lambda spec: spoken.get(spec[0], spec[0]), value)
+
     environment = Environment(
         loader=PackageLoader("allocbench.reports.page"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=say,
     )
-    environment.filters |= {"device": on_device, "allocator": spoken, "words": _words}
+    environment.filters["words"] = lambda text: _words(say(text))
     own = "\n".join(_asset("templates", name) for name in _SCRIPTS)
     scripts = [_asset(*_UPLOT, "uPlot.iife.min.js"), own]
     return environment.get_template(template).render(
@@ -164,17 +178,19 @@ def of_difference(
     """
     curves = details["memory"]
     shown = dict(zip(names, ("#0072b2", "#d55e00"), strict=True))
+    of_all = {"dash": [], "first": True, "failures": 0}
     about = {
         **{name: str(curves[name].iloc[0]) for name in ("workload", "device")},
         **{"id": "diff", "card": "", "max_load": None, "reference": names[0]},
         "events": int(curves["event"].max()) + 1,
         "allocators": [
-            {"name": name, "label": name, "color": color, "dash": [], "first": True, "failures": 0}
+            {**of_all, "name": name, "label": spoken(name), "color": color}
             for name, color in shown.items()
         ],
     }
     data = pack({name: table for name, table in details.items() if len(table)}, cases=[about])
-    return page("diff.html.j2", data, names=names, words=words, parts=parts)
+    names_spoken = {name: spoken(name) for name in names}
+    return page("diff.html.j2", data, names_spoken, names=names, words=words, parts=parts)
 
 
 def of_edits(
@@ -292,7 +308,7 @@ def _embedded(
     return pack(
         kept,
         cases=[_about(section, looks, reference) for section in sections],
-        looks={name: _drawn(look) for name, look in all_looks.items()},
+        looks={name: _drawn(look) | {"label": spoken(name)} for name, look in all_looks.items()},
     )
 
 
@@ -336,8 +352,7 @@ def _about(section: Section, looks: Mapping[str, Look], reference: str | None) -
             {
                 "name": name,
                 "label": spoken(name),
-                "color": looks[name].color,
-                "dash": list(looks[name].dash),
+                **_drawn(looks[name]),
                 "first": name in first,
                 "failures": case.failed.get(name, 0),
             }
@@ -355,9 +370,18 @@ def _shown_first(case: Case, reference: str | None) -> set[str]:
     return set([name for name in dict.fromkeys([*wanted, *case.allocators]) if name][:_FIRST])
 
 
+def _spoken_names(rows: pd.DataFrame) -> dict[str, str]:
+    """The specs of rows for which people write something else."""
+    devices = set(rows["device"]) | set(map(label, rows["device"]))
+    names = {device: on_device(device) for device in devices}
+    names |= {spec: spoken(spec) for spec in rows["allocator"]}
+    return {spec: name for spec, name in names.items() if name != spec}
+
+
 def on_device(device: str) -> str:
     """A device as people write it: the card's name, or "a device of 96.0 MiB"."""
-    return re.sub(r"^sim:(?=\d)", "a device of ", label(device))
+    name = re.sub(r"^sim:([\d.]+) ?(\w+)", r"a device of \1 \2", label(device))
+    return name.replace(",", " with ", 1) if name.startswith("a device") else name
 
 
 def _card(name: str) -> str:
@@ -366,14 +390,14 @@ def _card(name: str) -> str:
 
 
 def _words(text: str) -> Markup:
-    """A sentence with its commands as code; long names may break after a file and after `conf=`."""
+    """A sentence with its commands as code; long names may break after a file."""
     safe = re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text)))
-    return Markup(re.sub(r"(?<=\.py:)(?=\d)|(?<=conf=)", "<wbr>", safe))
+    return Markup(re.sub(r"(?<=\.py:)(?=\d)", "<wbr>", safe))
 
 
 def spoken(spec: str) -> str:
-    """An allocator with its settings as people write it: "caching, expandable_segments:True"."""
-    return _SPEC.sub(r"\1, ", spec)
+    """An allocator with its settings as people write it: "caching (expandable_segments:True)"."""
+    return re.sub(r"^(\w+):(?:conf=)?(\w.*)$", r"\1 (\2)", spec)
 
 
 @cache
@@ -384,11 +408,6 @@ def _asset(*path: str) -> str:
 def _digest(script: str) -> str:
     """The hash with which the page's content security policy allows a script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()}"
-
-
-def _definitions(table: pd.DataFrame) -> list[Column]:
-    """The columns in which some row has a number."""
-    return [column for column in COLUMNS if column.unit and table[column.name].notna().any()]
 
 
 def _provenance(table: pd.DataFrame, command: str | None) -> list[tuple[str, list[str]]]:
@@ -409,21 +428,18 @@ def _provenance(table: pd.DataFrame, command: str | None) -> list[tuple[str, lis
     return [(label, values) for label, values in facts if values]
 
 
-_DIGITS = 4  # significant digits of measured numbers
-
-
 def pack(tables: Mapping[str, pd.DataFrame], **others: Any) -> str:
     """The tables, and any other JSON values, as base64 of gzip of JSON.
 
     The same input gives the same text. Missing numbers are null.
     """
-    content = {**others, "tables": {name: _columns(frame) for name, frame in tables.items()}}
+    packed = {
+        name: {str(column): _column(frame[column]) for column in frame}
+        for name, frame in tables.items()
+    }
+    content = {**others, "tables": packed}
     text = json.dumps(content, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     return base64.b64encode(gzip.compress(text.encode(), 4, mtime=0)).decode()
-
-
-def _columns(frame: pd.DataFrame) -> dict[str, Any]:
-    return {str(name): _column(frame[name]) for name in frame}
 
 
 def _column(values: pd.Series[Any]) -> dict[str, Any]:
@@ -433,7 +449,7 @@ def _column(values: pd.Series[Any]) -> dict[str, Any]:
         return _whole(values.to_numpy(np.int64))
     if pd.api.types.is_numeric_dtype(values.dtype):
         numbers = values.astype("float64").tolist()
-        return {"number": [_rounded(number) for number in numbers]}
+        return {"number": [float(f"{one:.4g}") if math.isfinite(one) else None for one in numbers]}
     codes, names = pd.factorize(values)
     return {"text": [str(name) for name in names], "codes": codes.tolist()}
 
@@ -454,9 +470,3 @@ def _length(numbers: NDArray[np.int64]) -> float:
     """About how many bits numbers have, with one for the sign if some are negative."""
     signs = len(numbers) if np.any(numbers < 0) else 0
     return float(np.log2(np.abs(numbers) + 1.0).sum()) + signs
-
-
-def _rounded(number: float) -> float | None:
-    if not math.isfinite(number):
-        return None
-    return float(f"{number:.{_DIGITS}g}")

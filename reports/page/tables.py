@@ -422,28 +422,16 @@ def markdown_text(text: str) -> str:
 
 
 def _markdown_table(table: Table) -> str:
-    headings = ["allocator", *(heading.text for heading in table.headings)]
     lines = [
-        _markdown_line(headings),
-        _markdown_line(["---", *("---:" for _ in table.headings)]),
-        *(
-            _markdown_line([_markdown_name(row), *map(_markdown_cell, row.cells)])
-            for row in table.rows
-        ),
+        ["allocator", *(heading.text for heading in table.headings)],
+        ["---", *("---:" for _ in table.headings)],
+        *([_markdown_name(row), *map(_markdown_cell, row.cells)] for row in table.rows),
     ]
+    drawn = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     absent = f" Not available: {', '.join(table.absent)}." if table.absent else ""
     signs = "Bold: best of the candidates that served every request."
-    return "\n".join(
-        [
-            *lines,
-            "",
-            f"{markdown_text(table.title)}: {markdown_text(table.caption)}. {signs}{absent}",
-        ]
-    )
-
-
-def _markdown_line(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    title, caption = markdown_text(table.title), markdown_text(table.caption)
+    return f"{drawn}\n\n{title}: {caption}. {signs}{absent}"
 
 
 def _markdown_name(row: Row) -> str:

@@ -147,6 +147,21 @@ def test_every_number_of_every_row_is_on_the_page(page: Page) -> None:
     assert "n/a" in cells
 
 
+def test_settings_and_devices_are_written_as_people_write_them() -> None:
+    spec, command = (
+        "caching:conf=expandable_segments:True",
+        "allocbench compare train --device sim:8GiB",
+    )
+    rows = [sized("a", 9.5, 31.23), sized(spec, 9.0, 20)]
+    page = Page(
+        html.render(with_memory(rows, *(memory(n, GIB) for n in ("a", spec))), command=command)
+    )
+    shown = " ".join(text for path, text in page.texts if not {"script", "code"} & set(path))
+    assert "caching (expandable_segments:True)" in shown
+    assert not re.search(r"conf=|sim:", shown)
+    assert command in page.text_in("code")
+
+
 def test_marks_are_also_words(text: str) -> None:
     body = text[text.index('aria-label="Comparison: train"') :]
     lines = body[: body.index("</table>")].split("<tr")
@@ -165,8 +180,8 @@ def test_marks_are_also_words(text: str) -> None:
 def test_the_verdict_and_the_origin_are_on_the_page(page: Page) -> None:
     words = " ".join(" ".join(text.split()) for _, text in page.texts)
     assert "Fastest: a at 31.2 ns of host time per event under allocbench run (next: b" in words
-    assert "Failed requests: c 3 (on sim:80GiB)" in words
-    assert "sim:80GiB: estimate" in words
+    assert "Failed requests: c 3 (on a device of 80 GiB)" in words
+    assert "a device of 80 GiB: estimate" in words
     for fact in ("1.2.3", "3.11.9", "Example CPU", "2030-01-02T03:04:05Z"):
         assert fact in words
     assert "allocbench compare train serve" in page.text_in("code")
@@ -219,7 +234,7 @@ def test_a_table_of_a_single_row_is_a_report() -> None:
     words = " ".join(text for _, text in page.texts)
     assert "Not available: fragm. ratio, alloc p99, host time per event" in words
     assert "the results contain only rows" in words
-    assert "train on a device of 80GiB" in words
+    assert "train on a device of 80 GiB" in words
     assert page.all("svg") == page.all("canvas") == []
 
 
@@ -227,7 +242,7 @@ def test_one_workload_on_two_devices_is_two_sections() -> None:
     rows = [row("a"), row("a", device="sim:40GiB")]
     page = Page(html.render(with_memory(rows, memory("a", GIB, device="sim:40GiB"))))
     assert page.open == []
-    assert {"train on sim:80GiB", "train on sim:40GiB"} <= set(page.text_in("h2"))
+    assert {"train on a device of 80 GiB", "train on a device of 40 GiB"} <= set(page.text_in("h2"))
     explorers = [found["id"] for _, found in page.elements if "explorer" in found.get("id", "")]
     assert explorers == ["workload-2-explorer"]
 

@@ -59,18 +59,7 @@ class Edits {
     const place = { left: 70, top: 12, width: width - 76, height: width < 500 ? 160 : 240 };
     const context = sized(this.canvas, width, place.height + 40);
     const y = (bytes) => place.top + place.height * (1 - bytes / this.top);
-    context.font = "12px system-ui, sans-serif";
-    context.textAlign = "right";
-    for (const bytes of byteSplits(units.bytes)(null, null, 0, this.top)) {
-      context.fillStyle = ink("line");
-      context.fillRect(place.left, Math.round(y(bytes)), place.width, 1);
-      context.fillStyle = ink("faint");
-      context.fillText(units.bytes(bytes), place.left - 8, y(bytes) + 4);
-    }
-    context.textAlign = "center";
-    for (const event of ticks([0, this.events], place.width / 110))
-      context.fillText(short(event), place.left + (place.width * event) / this.events, place.top + place.height + 17);
-    context.textAlign = "left";
+    paintGrid(context, place, this.top, [0, this.events]);
     let below = null;
     for (const [name, color] of this.kinds()) {
       const bytes = this.choice.curve[name], column = place.width / bytes.length;
@@ -93,16 +82,8 @@ class Edits {
     });
     context.stroke();
     if (this.capacity === null) return;
-    context.strokeStyle = context.fillStyle = ink("failed");
-    context.lineWidth = 2;
-    context.setLineDash([7, 4]);
-    line(context, place.left, y(this.capacity), place.left + place.width, y(this.capacity));
-    context.font = "600 12px system-ui, sans-serif";
-    const words = `limit of ${this.card}: ${units.bytes(this.capacity)}`;
-    context.fillStyle = ink("paper");
-    context.fillRect(place.left + 5, y(this.capacity) + 4, context.measureText(words).width + 6, 16);
-    context.fillStyle = ink("failed");
-    context.fillText(words, place.left + 8, y(this.capacity) + 16);
+    paintLimit(context, place, y(this.capacity));
+    paintWords(context, `limit of ${this.card}: ${units.bytes(this.capacity)}`, place.left + 8, y(this.capacity) + 16);
   }
 }
 

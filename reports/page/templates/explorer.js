@@ -106,11 +106,11 @@ class Explorer {
       return [found.event || [], found[this.metric.value] || []];
     });
     const series = shown.map((one) => ({
-      label: one.name, stroke: one.color, width: 1.5, dash: one.dash, spanGaps: true,
+      label: one.label, stroke: one.color, width: 1.5, dash: one.dash, spanGaps: true,
       points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }),
     }));
     const bound = ["reserved", "allocated"].includes(this.metric.value);
-    this.plot(place, `${metric.title} of ${shown.map((one) => one.name).join(", ")}`, uPlot.join(lines), series, {
+    this.plot(place, `${metric.title} of ${shown.map((one) => one.label).join(", ")}`, uPlot.join(lines), series, {
       height: 260, show: metric.show, bound, top: null,
     });
   }
@@ -128,7 +128,7 @@ class Explorer {
       { label: "requested", stroke: ink("ink"), width: 1 },
     ].map((line) => ({ ...line, points: { show: false }, paths: uPlot.paths.stepped({ align: 1 }) }));
     const data = [memory.event, memory.reserved, memory.allocated, memory.requested];
-    const chart = this.plot(figure, `requested, allocated and reserved bytes of ${one.name}`, data, series, {
+    const chart = this.plot(figure, `requested, allocated and reserved bytes of ${one.label}`, data, series, {
       height: 170, show: units.bytes, bound: true, top,
     });
     if (free.event && free.event.length) freePicture(figure, chart, one, free, this.classes());
@@ -321,7 +321,7 @@ function swatch(one) {
 
 // Free bytes by size class under a chart, its events below those of the chart.
 function freePicture(place, chart, one, free, [low, high]) {
-  const canvas = make("canvas", { className: "free", role: "img", "aria-label": `free bytes of ${one.name} by the size of the free blocks, over the events` });
+  const canvas = make("canvas", { className: "free", role: "img", "aria-label": `free bytes of ${one.label} by the size of the free blocks, over the events` });
   const tip = make("p", { className: "tip quiet", text: "Free blocks by size: small at the bottom, large at the top; brighter means more bytes." });
   place.append(canvas, tip);
   const events = [...new Set(free.event)];

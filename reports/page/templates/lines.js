@@ -22,7 +22,7 @@ function lineCharts(root) {
       linePanel(figure, found, rows, kind);
     }
     const names = [...new Set(found[kind.series])];
-    place.append(make("ul", { className: "legend" }, ...names.map((name) => make("li", {}, swatch(report.looks[name]), name))));
+    place.append(make("ul", { className: "legend" }, ...names.map((name) => make("li", {}, swatch(report.looks[name]), report.looks[name].label || name))));
   };
   addEventListener("resize", draw);
   addEventListener("look", draw);

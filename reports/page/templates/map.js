@@ -96,7 +96,7 @@ class AddressMap {
     const words = `Event ${units.count(this.event)}: ${units.bytes(this.layout.bytes)} held in ${units.count(this.layout.areas.length)} segments; ${units.bytes(allocated)} in ${units.count(alive.length)} blocks.`;
     this.root.querySelector("output").textContent = words;
     this.slider.setAttribute("aria-valuetext", words);
-    this.canvas.setAttribute("aria-label", `Address map of ${this.one.name}. ${words} Arrow keys go from block to block.`);
+    this.canvas.setAttribute("aria-label", `Address map of ${this.one.label}. ${words} Arrow keys go from block to block.`);
     const omitted = this.omitted.blocks && this.omitted.blocks.length
       ? ` ${units.count(this.omitted.blocks[0])} blocks of up to ${units.bytes(this.omitted.largest[0])} are too small to be drawn; the map shows their places as free.` : "";
     this.root.querySelector(".scale").textContent = omitted;

@@ -224,13 +224,13 @@ class Program extends StackedArea {
   }
 
   tellInstant() {
-    const { blocks, event } = this;
+    const { about, blocks, event } = this;
     const alive = blocks.alive(event);
     const step = blocks.steps().findLast(([begin]) => begin <= event);
     const where = step && blocks.steps().length > 1 ? `, ${blocks.stepName(step[1])}` : "";
     const which = event === this.failure - 1 && this.failure !== null ? ", before the request that fails" : event === blocks.peak ? ", the peak" : "";
     const at = this.reserved.event ? lastAtMost(this.reserved.event, event) : -1;
-    const reserved = at < 0 || blocks.only.length ? "" : `; ${this.about.reference} holds ${units.bytes(this.reserved.reserved[at])}`;
+    const reserved = at < 0 || blocks.only.length ? "" : `; ${report.looks[about.reference].label} holds ${units.bytes(this.reserved.reserved[at])}`;
     const limit = this.capacity === null || blocks.only.length ? "" : ` of the ${units.bytes(this.capacity)} of ${this.about.card}`;
     this.root.querySelector(".readout").textContent =
       `Event ${units.count(event)}${where}${which}: ${units.bytes(blocks.load[event])} in ${units.count(alive.length)} ${alive.length === 1 ? "block" : "blocks"}${reserved}${limit}.`;

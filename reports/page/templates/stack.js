@@ -2,6 +2,43 @@
 const MOST_GROUPS = PALETTE.length; // with a color of their own
 const LEAST_PIXELS = 3; // height of a block with an outline of its own
 
+// The grid of a chart of bytes over events, with its scales.
+function paintGrid(context, { left, top, width, height }, most, range) {
+  const [low, high] = range;
+  context.font = "12px system-ui, sans-serif";
+  context.textAlign = "right";
+  for (const bytes of byteSplits(units.bytes)(null, null, 0, most)) {
+    const y = top + height * (1 - bytes / most);
+    context.fillStyle = ink("line");
+    context.fillRect(left, Math.round(y), width, 1);
+    context.fillStyle = ink("faint");
+    context.fillText(units.bytes(bytes), left - 8, y + 4);
+  }
+  context.textAlign = "center";
+  for (const event of ticks(range, width / 110))
+    context.fillText(short(event), left + ((event - low) / (high - low)) * width, top + height + 17);
+  context.textAlign = "left";
+}
+
+function paintLimit(context, { left, width }, y) {
+  context.strokeStyle = ink("failed");
+  context.lineWidth = 2;
+  context.setLineDash([7, 4]);
+  line(context, left, y, left + width, y);
+  context.setLineDash([]);
+}
+
+// Words about the limit, which can be read on any color.
+function paintWords(context, words, x, y) {
+  context.font = "600 12px system-ui, sans-serif";
+  context.fillStyle = ink("paper");
+  context.globalAlpha = 0.85;
+  context.fillRect(x - 3, y - 12, context.measureText(words).width + 6, 16);
+  context.globalAlpha = 1;
+  context.fillStyle = ink("failed");
+  context.fillText(words, x, y);
+}
+
 class StackedArea {
   // The columns of the chart, and in each the bytes of every group and the place of every large block.
   measure() {
@@ -109,16 +146,7 @@ class StackedArea {
       context.fillStyle = ink("faint");
       if (context.measureText(words).width < end - x) context.fillText(words, x + 2, top - 7);
     });
-    context.textAlign = "right";
-    for (const bytes of byteSplits(units.bytes)(null, null, 0, this.top)) {
-      context.fillStyle = ink("line");
-      context.fillRect(left, Math.round(this.y(bytes)), width, 1);
-      context.fillStyle = ink("faint");
-      context.fillText(units.bytes(bytes), left - 8, this.y(bytes) + 4);
-    }
-    context.textAlign = "center";
-    for (const event of ticks(this.range, width / 110)) context.fillText(short(event), this.x(event), top + height + 17);
-    context.textAlign = "left";
+    paintGrid(context, this.place, this.top, this.range);
   }
 
   // A thin line between blocks that are high enough to be seen.
@@ -172,19 +200,15 @@ class StackedArea {
       context.lineTo(left + width, this.y(this.reserved.reserved.at(-1) ?? 0));
       context.stroke();
     }
-    context.strokeStyle = ink("failed");
-    context.lineWidth = 2;
-    if (this.hasLimit) {
-      context.setLineDash([7, 4]);
-      line(context, left, this.y(this.capacity), left + width, this.y(this.capacity));
-      context.setLineDash([]);
-    }
+    if (this.hasLimit) paintLimit(context, this.place, this.y(this.capacity));
     if (this.failure !== null) {
       const x = this.x(this.failure);
       context.globalAlpha = 0.6;
       context.fillStyle = ink("paper");
       context.fillRect(x, top, left + width - x, height);
       context.globalAlpha = 1;
+      context.strokeStyle = ink("failed");
+      context.lineWidth = 2;
       line(context, x, top, x, top + height);
     }
   }
@@ -192,23 +216,18 @@ class StackedArea {
   paintLabels(context) {
     const { left, top, width } = this.place;
     const said = []; // begin, end and y of each label: another one stands below it
-    const say = (words, x, wanted, color) => {
+    const say = (words, x, wanted) => {
       const wide = context.measureText(words).width;
       const at = Math.min(Math.max(x, left + 4), left + width - wide - 4);
       const below = said.filter(([from, to, y]) => from < at + wide && at < to && Math.abs(y - wanted) < 18);
       const y = Math.max(wanted, ...below.map((one) => one[2] + 18));
       said.push([at, at + wide, y]);
-      context.fillStyle = ink("paper");
-      context.globalAlpha = 0.85;
-      context.fillRect(at - 3, y - 12, wide + 6, 16);
-      context.globalAlpha = 1;
-      context.fillStyle = color;
-      context.fillText(words, at, y);
+      paintWords(context, words, at, y);
     };
     context.font = "600 12px system-ui, sans-serif";
-    if (this.hasLimit) say(`limit of ${this.about.card}: ${units.bytes(this.capacity)}`, left + 8, this.y(this.capacity) + 16, ink("failed"));
+    if (this.hasLimit) say(`limit of ${this.about.card}: ${units.bytes(this.capacity)}`, left + 8, this.y(this.capacity) + 16);
     if (this.failure !== null && this.failure >= this.range[0] && this.failure < this.range[1])
-      say(`a request for ${units.bytes(this.request)} fails`, this.x(this.failure) + 6, top + 44, ink("failed"));
+      say(`a request for ${units.bytes(this.request)} fails`, this.x(this.failure) + 6, top + 44);
   }
 
   // The overlay: the instant, the block that is pointed at, and the range that is being dragged.
