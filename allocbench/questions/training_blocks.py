@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -91,12 +92,18 @@ class TrainingBlocks:
         }
 
     def _kinds(self, found: Origins) -> Names:
-        """As in `block_origins`; what the last pass leaves is of the same kind as before."""
+        """As in `block_origins`; what the last pass leaves is of the same kind as before.
+
+        Parameters without gradients, or with sparse ones, are parameters if their shapes are known.
+        """
         kind = found.kind.copy()
         keys = [*zip(self.module, self.table.size.tolist(), strict=True)]
         of_passes = {keys[i]: kind[i] for i in np.flatnonzero(np.isin(kind, _OF_PASSES)).tolist()}
         for index in np.flatnonzero(kind == WORKSPACES).tolist():
             kind[index] = of_passes.get(keys[index], WORKSPACES)
+        parameters = self.shapes_of_keys
+        for index in np.flatnonzero(kind == LASTING).tolist():
+            kind[index] = PARAMETERS if keys[index] in parameters else LASTING
         return kind
 
     def of_kind(self, table: BlockTable, *kinds: str) -> Mask:
@@ -140,6 +147,15 @@ class TrainingBlocks:
             }
         except (TypeError, ValueError):  # a file may have any JSON value here
             return {}
+
+    @cached_property
+    def shapes_of_keys(self) -> dict[Key, list[int]]:
+        """The shapes of parameters, by their keys; of those with one key, that of the last one."""
+        return {
+            (module, math.prod(shape) * BYTES.get(dtype, 0)): shape
+            for module, shapes in self.parameter_shapes.items()
+            for dtype, shape in shapes
+        }
 
     @cached_property
     def output_shapes(self) -> dict[str, list[int]]:

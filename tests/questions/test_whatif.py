@@ -32,9 +32,11 @@ HEAVY = 8 * WEIGHT
 """A weight with which the update has the peak of the load."""
 COLUMNS = 4096
 """Of a weight of float32; a weight of WEIGHT bytes has as many rows."""
-BATCH, TOKENS, WIDTH, SCORES = 2, 1024, 512, 64 * MIB
-"""Of attention with 8 heads, in float32."""
-HISTORY = 100 * MIB
+BATCH, TOKENS, WIDTH = 2, 1024, 512
+ATTENTION = [4 * MIB] * 3 + [64 * MIB] * 2 + [16 * MIB]
+"""What attention with 8 heads saves: queries, keys and values, two matrices of scores in float32,
+and a mask of one byte per score."""
+HISTORY, TABLE = 100 * MIB, 128 * MIB
 STATISTIC = 64 << 10
 STATES = 2  # of Adam, each of the size of a weight
 
@@ -69,7 +71,8 @@ class _Program:
         columns = np.array([[names.index(name) for name in pair] for pair in self.about], np.uint32)
         layers = [f"layers.{layer}" for layer in range(LAYERS)]
         extra = {
-            PARAMETER_SHAPES: {f"{one}.mlp": [["float32", [rows, COLUMNS]]] for one in layers},
+            PARAMETER_SHAPES: {f"{one}.mlp": [["float32", [rows, COLUMNS]]] for one in layers}
+            | {"tokens": [["float32", [TABLE // 4 // COLUMNS, COLUMNS]]]},
             OUTPUT_SHAPES: {f"{one}.mlp": f"[{BATCH}, {TOKENS}, {rows}] float32" for one in layers}
             | {f"{one}.attention": f"[{BATCH}, {TOKENS}, {WIDTH}] float32" for one in layers},
         }
@@ -85,27 +88,30 @@ def training(
     scores: bool = False,
     history: bool = False,
     statistic: bool = False,
+    lookup: bool = False,
     steps: int = 3,
 ) -> Trace:
     """The recording of a training run.
 
     weight: bytes of the weight of each layer. temporary: whether the update has a temporary for
     each weight. buckets: whether the first backward pass leaves two blocks for all gradients.
-    scores: whether each layer saves two matrices of scores. history: whether the program keeps a
-    value of each step until the next one has its own. statistic: whether each layer ends with a
-    small block that it saves.
+    scores: whether each layer also saves the blocks of ATTENTION. history: whether the program
+    keeps a value of each step until the next one has its own. statistic: whether each layer ends
+    with a small block that it saves. lookup: whether there is a table without a gradient.
     """
     program = _Program()
     alloc, free = program.alloc, program.free
     layers = range(LAYERS)
+    if lookup:
+        alloc("table", TABLE, "tokens")
     for layer in layers:
         alloc(f"weight {layer}", weight, f"layers.{layer}.mlp")
     for step in range(steps):
         alloc("input", INPUT, "Model")
         for layer in layers:
             if scores:
-                for number in range(2):
-                    alloc(f"scores {layer} {number}", SCORES, f"layers.{layer}.attention")
+                for number, size in enumerate(ATTENTION):
+                    alloc(f"scores {layer} {number}", size, f"layers.{layer}.attention")
             alloc(f"saved {layer}", SAVED, f"layers.{layer}.mlp")
             alloc(f"output {layer}", OUTPUT, f"layers.{layer}")
             if statistic:
@@ -119,7 +125,7 @@ def training(
             again = f"gradient {layer}" in program.live
             alloc("another" if again else f"gradient {layer}", weight, f"layers.{layer}.mlp", "")
             free(f"saved {layer}", f"statistic {layer}", f"output {layer}", "another")
-            free(f"scores {layer} 0", f"scores {layer} 1")
+            free(*(f"scores {layer} {number}" for number in range(len(ATTENTION))))
         free("upstream 0", "input")
         if history:
             alloc("new history", HISTORY, "", "train.py:9:main")
@@ -185,7 +191,7 @@ HEAVY_UPDATE = training(weight=HEAVY, temporary=True)
         # gradient, 17 * 64 + (24 + 256 + 24) / 4.
         ("batch in 2 parts", training(), 1288, 1284),
         ("batch in 4 parts", training(), 1288, 1164),
-        ("bfloat16", training(), 1288, 644),
+        ("bfloat16", training(lookup=True), 1288 + 128, 644 + 64),
         ("optimizer state in host memory", training(), 1288, 1288 - 8 * 64),
         # At the last gradient, what a layer saves, the gradient of its output, and a copy of its
         # weight: 16 * 64 + 40 + 24 + 64.
@@ -195,7 +201,12 @@ HEAVY_UPDATE = training(weight=HEAVY, temporary=True)
         # Two small matrices, of 16 columns and 16 rows, have 1/128 of a weight, and so have their
         # states: 4 * 64 + 12 * 0.5 + 24 + 256 + 240.
         ("LoRA", training(), 1288, 782),
-        ("memory-efficient attention", training(scores=True), 1288 + 8 * 64, 1288),
+        (
+            "memory-efficient attention",
+            training(scores=True),
+            1288 + 4 * (12 + 2 * 64 + 16),
+            1288 + 4 * 12,
+        ),
         ("free what train.py:9:main keeps", training(history=True), 1388, 1288),
         ("no gradients between", training(keeps_gradients=True), 1288 + 256, 1288),
         # Without gradients beside the buckets, the peak is at the logits.

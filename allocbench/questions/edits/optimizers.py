@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -96,15 +95,14 @@ def _factors(blocks: TrainingBlocks) -> dict[tuple[str, int], tuple[int, int]]:
 
     Empty if the shape of a parameter with a state is not known.
     """
-    known, found = set[Key](), dict[Key, tuple[int, int]]()
-    for module, shapes in blocks.parameter_shapes.items():
-        for dtype, shape in shapes:
-            size = math.prod(shape) * BYTES.get(dtype, 0)
-            known.add((module, size))
-            if len(shape) > 1 and size:
-                found[module, size] = size // shape[-1], size // shape[-2]
     large = (blocks.kind == STATE) & (blocks.table.size >= _LEAST_STATE)
-    return found if known.issuperset(blocks.keys(large)) else {}
+    if not blocks.shapes_of_keys.keys() >= {*blocks.keys(large)}:
+        return {}
+    return {
+        key: (key[1] // shape[-1], key[1] // shape[-2])
+        for key, shape in blocks.shapes_of_keys.items()
+        if len(shape) > 1 and key[1]
+    }
 
 
 def _factored(

@@ -179,10 +179,12 @@ def buckets(blocks: TrainingBlocks) -> Iterator[Edit]:
 
 
 def _has_buckets(blocks: TrainingBlocks) -> bool:
-    """Whether lasting blocks that follow each other have the size of all parameters together."""
+    """Whether lasting blocks that follow each other have the size of all trained parameters."""
     lasting = np.flatnonzero(blocks.kind == WORKSPACES)
     sums = np.append(0, np.cumsum(blocks.table.size[lasting]))
-    trained = int(blocks.table.size[blocks.kind == PARAMETERS].sum())
+    with_gradients = {*blocks.keys(blocks.kind == GRADIENTS)}
+    parameters = blocks.keys(blocks.kind == PARAMETERS)
+    trained = sum(key[1] for key in parameters if key in with_gradients)
     return bool(trained) and bool(np.isin(sums + trained, sums).any())
 
 

@@ -181,6 +181,7 @@ def _scores(blocks: TrainingBlocks) -> Mask:
 
     In a module that returns (batch, tokens, width), scores have the shape (batch, heads, tokens,
     tokens). The heads must divide the width, and no module in it may return as many elements.
+    Queries, keys and values stay: both forms save them.
     """
     found = np.zeros(len(blocks.table), np.bool_)
     forward = np.isin(blocks.kind, (ACTIVATIONS, FORWARD))
@@ -196,31 +197,20 @@ def _scores(blocks: TrainingBlocks) -> Mask:
             if path.startswith(module) and (len(other) != 4 or other[-1] != other[-2])
         }
         inside = forward & ((blocks.module == module) | (parent == module))
-        present = Counter(sizes[inside].tolist())
-        known = [width * elements for elements in others for width in (2, 4)]
+        unlike = ~np.isin(sizes, [width * elements for elements in others for width in (2, 4)])
+        present = Counter(sizes[inside & unlike].tolist())
         numbers = [width // of_head for of_head in _HEAD_WIDTHS if width % of_head == 0]
-        for elements in sorted((heads * of_batch for heads in numbers), reverse=True):
-            if elements in others or present[4 * elements] + present[2 * elements] < 2:
-                continue
-            large = np.isin(sizes, [elements, 2 * elements, 4 * elements]) & ~np.isin(sizes, known)
+        candidates = [heads * of_batch for heads in numbers if heads * of_batch not in others]
+        matrices = {
+            elements: present[elements] + present[2 * elements] + present[4 * elements]
+            for elements in sorted(candidates, reverse=True)
+            if present[4 * elements] + present[2 * elements] > 1
+        }
+        if matrices:  # with masks of one byte, in 16 bits, in float32
+            elements = max(matrices, key=lambda one: matrices[one])
+            large = np.isin(sizes, [elements, 2 * elements, 4 * elements]) & unlike
             backward = (blocks.kind == BACKWARD) & (source_module == module)
             found |= large & (inside | backward)
-            found |= _copies(blocks, forward, inside, large)
-            break
-    return found
-
-
-def _copies(blocks: TrainingBlocks, forward: Mask, inside: Mask, large: Mask) -> Mask:
-    """What the lines that make scores allocate besides, without the last block of each call.
-
-    These are copies of queries, keys and values for products of matrices, and the output.
-    """
-    places = places_of(blocks.trace, blocks.allocs)
-    beside = inside & ~large & np.isin(places, [*{*places[inside & large]}])
-    index = np.flatnonzero(beside)
-    call = np.cumsum(forward & ~inside)[index]
-    found = np.zeros(len(places), np.bool_)
-    found[index[:-1][call[:-1] == call[1:]]] = True
     return found
 
 
