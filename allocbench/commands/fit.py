@@ -159,7 +159,6 @@ def _print(
     say([_bounds(known)])
     asked = [row for spec, row in by_spec.items() if everything or spec in first]
     say(fitting.fails_above(row) for row in asked if row["fails_above"] is not None)
-    out.print()
 
 
 def _print_filled(run: Runner, outside: Outside, rows: pd.DataFrame) -> None:
@@ -172,6 +171,7 @@ def _print_filled(run: Runner, outside: Outside, rows: pd.DataFrame) -> None:
         (chosen,) = find(smallest)
     if chosen is None or not run.simulated:
         return
+    console().print()
     filled = occupancy(run, PYTORCH, chosen, outside)
     part = " in this part of the program" if run.trace.coverage.bound else ""
     table = plain_table(f"what fills {chosen.name}{part}", "bytes", "", right=("bytes",))

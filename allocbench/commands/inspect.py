@@ -160,7 +160,7 @@ def _largest(trace: AnyTrace, found: Contents) -> Table:
 def _load(timeline: dict[str, NDArray[Any]], events: int) -> Group:
     from allocbench.output.text_drawings import plot
 
-    title = f"live requested bytes over the {events:,} events"
+    title = f"live requested bytes over {units.count(events, 'event')}"
     if not len(timeline["event"]):
         return Group(Text(title, "bold"), Text("no alloc and no free"))
     width = max(1, min(_PLOT, console().width - _MARGIN - 2))

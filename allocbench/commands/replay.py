@@ -35,7 +35,7 @@ _PLACEMENTS = ("block", "segment", "offset", "size")
 
 def run(
     workload: options.Workload,
-    allocator: options.Allocator,
+    allocator: options.Allocator = "caching",
     device: options.Device = DEVICE,
     model: options.Model = None,
     time: options.Passes = PASSES,

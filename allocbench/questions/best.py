@@ -21,7 +21,7 @@ from allocbench.questions.growth import growing_reserve
 from allocbench.questions.hazards import breaks
 from allocbench.questions.repetitions import all_steps
 from allocbench.questions.switching import with_conf
-from allocbench.questions.tune import EXPANDABLE, Tuned, tune
+from allocbench.questions.tune import DEVICE_TIME, EXPANDABLE, Tuned, tune
 from allocbench.replays.experiment import processors, results
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Row, Runner
@@ -43,12 +43,7 @@ COLUMNS = (
     "card",
     "context",
     "peak_reserved",
-    "device_seconds",
-    "device_seconds_low",
-    "device_seconds_high",
-    "device_seconds_per_event",
-    "device_seconds_source",
-    "device_assumptions",
+    *DEVICE_TIME,
     "failed_orders",
     "coverage",
 )

@@ -21,17 +21,21 @@ from allocbench.replays.runner import Row, Runner
 from allocbench.workloads import Trace
 
 EXPANDABLE = "caching:expandable_segments=true"
-COLUMNS = (
-    "allocator",
-    "min_capacity",
-    "card",
-    "peak_reserved",
+DEVICE_TIME = (
     "device_seconds",
     "device_seconds_low",
     "device_seconds_high",
     "device_seconds_per_event",
     "device_seconds_source",
     "device_assumptions",
+)
+"""Columns of `reports.results` about the time of device calls."""
+COLUMNS = (
+    "allocator",
+    "min_capacity",
+    "card",
+    "peak_reserved",
+    *DEVICE_TIME,
     "seconds_per_event_cold",
     "failures",
     "default",
@@ -138,11 +142,7 @@ def frame(tuned: Tuned, runner: Runner, best: str | None) -> pd.DataFrame:
                 "min_capacity": trial.capacity if sure else None,
                 "card": runner.card(trial.spec) if shown else None,
                 "peak_reserved": counted["peak_reserved"],
-                "device_seconds": counted["device_seconds"],
-                "device_seconds_low": counted.get("device_seconds_low"),
-                "device_seconds_high": counted.get("device_seconds_high"),
-                "device_seconds_source": counted["device_seconds_source"],
-                "device_assumptions": counted.get("device_assumptions"),
+                **{name: counted.get(name) for name in DEVICE_TIME},
                 "device_seconds_per_event": trial.device_seconds,
                 "seconds_per_event_cold": runner.seconds(trial.spec).get("seconds_per_event_cold")
                 if shown and own

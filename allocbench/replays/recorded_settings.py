@@ -6,9 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from allocbench import allocators
-from allocbench.allocators import SpecError, human_bytes
+from allocbench.allocators import SpecError
 from allocbench.allocators.spec import Spec, parse
 from allocbench.base.text import one_line
+from allocbench.base.units import count, size
 from allocbench.workloads import AnyTrace, first_events
 from allocbench.workloads.pytorch_settings import PytorchRules
 
@@ -120,12 +121,12 @@ def told(name: str, trace: AnyTrace, specs: Sequence[str], device: str) -> list[
     if trace.layout is not None:
         taken = {spec: takes_over(spec, trace, device) for spec in specs}
         begun = [spec for spec, takes in taken.items() if takes]
-        others = [spec for spec, takes in taken.items() if takes is False]
-        held = f"{human_bytes(trace.layout.reserved)} in {len(trace.layout.address):,} segments"
+        held = f"{size(trace.layout.reserved)} in {count(len(trace.layout.address), 'segment')}"
         line = f"{name}: the recording begins with {held}"
         if begun:
             line += f"; it is taken over by {', '.join(begun)}"
-        if others:
-            line += f"; these allocators start with its blocks allocated: {', '.join(others)}"
+        if False in taken.values():
+            rest = "the others" if begun else ", ".join(specs)
+            line += f"; for {rest}, its live blocks are allocated first"
         lines.append(line)
     return lines

@@ -23,7 +23,9 @@ def answer(name: str, own: Row, setting: tuple[str, Row] | None) -> str:
     name, row = setting
     if row["min_capacity"] is None or row["min_capacity"] >= (own["min_capacity"] or 1 << 62):
         return f"{words} {name} does not need less."
-    return f"{words} With {name}, it {_need(row)}{_card(row)}."
+    same = own["card"] is not None and own["card"] == row["card"]
+    card = "; the smallest card is the same" if same else _card(row)
+    return f"{words} With {name}, it {_need(row)}{card}."
 
 
 def fails_above(row: Row) -> str:

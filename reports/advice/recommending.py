@@ -153,9 +153,8 @@ def consequence(
         return ""
     if not fits:
         return f"does not fit {device}"
-    words = f"fits {device} with {units.size(max(0, capacity - need))} to spare"
-    if bound:
-        words = f"that much {words}"
+    left = units.size(max(0, capacity - need))
+    words = f"leaves at most {left} on {device}" if bound else f"fits {device} with {left} to spare"
     if default is None:
         return words
     least, default_fits = default

@@ -98,7 +98,7 @@ def test_what_a_remedy_is_and_what_it_costs() -> None:
     [
         (False, (GIB, True), False, "does not fit it"),
         (True, None, False, "fits it with 2.00 GiB to spare"),
-        (True, None, True, "that much fits it with 2.00 GiB to spare"),
+        (True, None, True, "leaves at most 2.00 GiB on it"),
         (True, (9 * GIB, False), False, "fits it with 2.00 GiB to spare; the default does not fit"),
         (True, (None, True), False, "fits it with 2.00 GiB to spare; the default fits too"),
         (
@@ -122,7 +122,7 @@ def test_what_is_left_of_a_device(
         (4, None, "L4", "p needs 4.00 GiB through caching: the smallest card is the L4."),
         (4, None, None, "p needs 4.00 GiB through caching: no card has so much."),
         (4, 4, "L4", "x does not need less."),
-        (4, 3, "T4", "With x, it needs 3.00 GiB: the smallest card is the T4."),
+        (4, 3, "T4", "With x, it needs 3.00 GiB; the smallest card is the same."),
         (None, 3, "T4", "p fits no device through caching. With x, it needs 3.00 GiB"),
     ],
 )
