@@ -155,7 +155,7 @@ def test_every_command_names_the_same_best(workload: str, share: int) -> None:
         (told,) = {row[column] for row in compared}
         assert (told or "") in shown
     assert (told is None) is (chosen is None)
-    assert (told or "").partition(" completes ")[2] in recommended
+    assert (told or "").rpartition(" completes ")[2] in recommended
     assert (told or "") in searched or chosen != setting
     check = run_command(f"check {line}")
     (answer,) = json.loads(Path("rows.json").read_text(encoding="utf-8"))
