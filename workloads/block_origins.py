@@ -201,12 +201,31 @@ def _derived(
     if earlier.any():
         kind[earlier & ~stays] = ACTIVATIONS
         kind[state] = STATE
+        _split(kind, size, step, left & ~earlier, earlier & (places_of(trace, allocs) == ""))
     kind[left & np.isin(size, sizes)] = GRADIENTS
     kind[update] = UPDATE
     kind[update & (ends > end)] = STATE
     unseen = names_at(trace, trace.label, allocs) == UNSEEN
     kind[unseen] = UNKNOWN
     return kind
+
+
+def _split(
+    kind: NDArray[np.object_], size: Ints, step: Ints, gradients: Mask, earlier: Mask
+) -> None:
+    """Take from the parameters what has their sizes, but no gradients.
+
+    A step leaves a gradient for each parameter. Of the earlier blocks without a place, once or
+    twice as many more are the state of an optimizer, as that of SGD or Adam; others can be anything.
+    """
+    parameters = kind == PARAMETERS
+    for one in np.unique(size[parameters & earlier]):
+        same = size == one
+        most = int(np.bincount(step[gradients & same]).max(initial=0))
+        if most:
+            known = int((parameters & same & ~earlier).sum())
+            rest = np.flatnonzero(parameters & same & earlier)[max(0, most - known) :]
+            kind[rest] = STATE if len(rest) in (most, 2 * most) else UNKNOWN
 
 
 def _repeated(label: Ints, size: Ints, step: Ints, left: Mask, forward: Mask, steps: int) -> Mask:

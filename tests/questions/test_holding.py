@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from allocbench.questions.failure import operators
 from allocbench.questions.holding import alike, by_kind, by_module, holders, places_in_words
@@ -251,6 +252,30 @@ def test_blocks_from_before_the_recording_have_kinds() -> None:
         block_origins.WORKSPACES: 128,
         block_origins.LASTING: 40,
     }
+
+
+@pytest.mark.parametrize(
+    ("blocks", "right"),
+    [
+        (1, {block_origins.PARAMETERS: 1000}),
+        (2, {block_origins.PARAMETERS: 1000, block_origins.STATE: 1000}),
+        (3, {block_origins.PARAMETERS: 1000, block_origins.STATE: 2000}),
+        (4, {block_origins.PARAMETERS: 1000, block_origins.UNKNOWN: 3000}),
+    ],
+)
+def test_no_more_blocks_from_before_are_parameters_than_have_gradients(
+    blocks: int, right: dict[str, int]
+) -> None:
+    """Recorded from a later step on: blocks of 1000 B without a place, and one gradient a step."""
+    rows = [(ALLOC, number, 1000, 0) for number in range(blocks)]
+    for step in range(3):
+        first = 10 + 2 * step
+        rows += [(ALLOC, first, 500, LOSS), (ALLOC, first + 1, 1000, BACKWARD), (FREE, first, 0, 0)]
+        rows += [(MARK, UPDATE, 0, 0), (MARK, STEP, 0, 0), (FREE, first + 1, 0, 0)]
+    label = np.array([row[3] for row in rows], np.uint32)
+    provenance = Provenance(live_at_start=blocks)
+    trace = make([row[:3] for row in rows], labels=LABELS, label=label, provenance=provenance)
+    assert kinds(trace, blocks) == right | {block_origins.ACTIVATIONS: 500}
 
 
 def test_without_marks_the_steps_are_those_of_pytorchs_optimizers() -> None:
