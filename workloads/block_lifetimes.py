@@ -60,6 +60,7 @@ class Lifetimes:
     size: uint64 (n,), at least 1.
     first, last: uint32 (n,), the block is alive from `first` up to but not including `last`.
     step: uint32 (n,), how many steps had begun before the block; None where steps are not known.
+    coverage: what their trace lacks of its program, in one sentence; "" if nothing.
     """
 
     ids: Sequence[str]
@@ -67,6 +68,7 @@ class Lifetimes:
     first: NDArray[np.uint32]
     last: NDArray[np.uint32]
     step: NDArray[np.uint32] | None = None
+    coverage: str = ""
 
     def __len__(self) -> int:
         return len(self.size)
@@ -86,6 +88,7 @@ def lifetimes(trace: Trace) -> Lifetimes:
         first=allocs.astype(np.uint32),
         last=ends.astype(np.uint32),
         step=steps,
+        coverage=trace.coverage.sentence,
     )
 
 

@@ -215,8 +215,8 @@ def _split(
 ) -> None:
     """Take from the parameters what has their sizes, but no gradients.
 
-    A step leaves a gradient for each parameter. Of the earlier blocks without a place, once or
-    twice as many more are the state of an optimizer, as that of SGD or Adam; others can be anything.
+    A step leaves a gradient for each parameter. If once or twice as many earlier blocks without a
+    place are left over, they are an optimizer's state, as that of SGD or Adam; else anything.
     """
     parameters = kind == PARAMETERS
     for one in np.unique(size[parameters & earlier]):

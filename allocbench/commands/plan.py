@@ -127,7 +127,9 @@ def run(
                 report=report,
             )
     write = partial(write_plan, blocks, plan.offsets)
-    numbers, table = _numbers(plan), _table(source, plan)
+    numbers, table = _numbers(plan, blocks.coverage), _table(source, plan)
+    if blocks.coverage:
+        table.add_row("coverage", blocks.coverage)
     if xla is not None:
         numbers["xla_height"] = xla
         table.caption = xla_plan(plan.height, xla)
@@ -204,7 +206,7 @@ def _progress() -> Iterator[Report | None]:
         yield show
 
 
-def _numbers(result: PlanResult) -> dict[str, Any]:
+def _numbers(result: PlanResult, coverage: str) -> dict[str, Any]:
     return {
         "planner": result.planner,
         "blocks": len(result.offsets),
@@ -213,6 +215,7 @@ def _numbers(result: PlanResult) -> dict[str, Any]:
         "lower_bound": result.lower_bound,
         "optimal": result.optimal,
         "seconds": result.seconds,
+        "coverage": coverage or None,
     }
 
 

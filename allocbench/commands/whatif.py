@@ -207,7 +207,7 @@ def _print(answer: Answer, device: str, bound: bool = False, part: bool = False)
         for edit in answer.enough.edits:
             out.print(Text(f"  {edit.how}; costs: {edit.cost}"))
     for proposal in answer.fitting[1:]:
-        out.print(Text(f"or with {proposal.name}: about {_range(proposal)}"))
+        out.print(Text(f"or with {proposal.name}: {_about(proposal)}"))
     out.print()
     numbers = ("need", "saves")
     table = plain_table("each change alone, estimated", "change", *numbers, "cost", right=numbers)
@@ -230,9 +230,7 @@ def _headline(answer: Answer, device: str, bound: bool, part: bool) -> str:
     needed += f"; {device} has {units.size(answer.capacity)}. "
     if answer.enough is None:
         return f"{needed}No {MOST_EDITS} of these changes together are sure to be enough."
-    return (
-        f"{needed}{it.capitalize()} fits with {answer.enough.name}: about {_range(answer.enough)}."
-    )
+    return f"{needed}{it.capitalize()} fits with {answer.enough.name}: {_about(answer.enough)}."
 
 
 def _range(proposal: Proposal) -> str:
@@ -240,6 +238,10 @@ def _range(proposal: Proposal) -> str:
         return f"{units.size(proposal.run)} (run)"
     low, high = units.size(proposal.low), units.size(proposal.high)
     return low if low == high else f"{low} to {high}"
+
+
+def _about(proposal: Proposal) -> str:
+    return "about " * (proposal.low < proposal.high) + _range(proposal)
 
 
 def _saved(saved: int) -> str:

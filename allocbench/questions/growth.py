@@ -42,6 +42,8 @@ _EVEN = 1 / 3, 2 / 3
 """The least and the most of what these keep that the first half of them may keep."""
 _WORK, _WORK_OF_DIFFERING = 2, 8
 """In cycles, this many times what is kept must be freed: loading a model keeps more of its work."""
+_BEYOND = 4
+"""A reserve grows without need if it grows by this many times what the load needs, on top of it."""
 _BY_SIZE, _BY_OPERATOR = ["operator", "size"], ["operator"]
 
 
@@ -217,7 +219,8 @@ def _growths(found: pd.DataFrame) -> list[Growth]:
 class Reserve:
     """Reserved bytes that grow more than the load. Bytes.
 
-    rate, load_rate: mean growth in a step. reserved, load: when the last step begins. steps: how
+    rate, load_rate: mean growth in a step, of the load also that of the largest until then.
+    reserved, load: when the last step begins. steps: how
     many there are. unit: what they are.
     """
 
@@ -235,8 +238,9 @@ def growing_reserve(
     """What an allocator reserves more in each step than the load grows; None if it does not.
 
     It counts if each of the last `LATE` steps adds a segment of `STEP` bytes or more to what the
-    load adds. The device has room for everything. steps: those of the trace, if they are known.
-    Raises SpecError.
+    load adds, at the step's beginning or to the largest until then, and several times as much as
+    that. The device has room for everything. steps: those of the trace, if they are known. Raises
+    SpecError.
     """
     found = all_steps(trace) if steps is None else steps
     if not found:
@@ -246,9 +250,11 @@ def growing_reserve(
     for one in found:
         begins = one.begins[one.begins > 0]
         before = np.searchsorted(timeline["event"], begins) - 1
-        reserved, load = (timeline[name][before].astype(np.int64) for name in _LEVELS)
-        grown, needed = np.diff(reserved), np.diff(load)
-        if np.all((grown - np.maximum(needed, 0))[-LATE:] >= STEP):
+        reserved, load = (timeline[name].astype(np.int64) for name in _LEVELS)
+        peak = np.maximum.accumulate(load)
+        reserved, load, peak = reserved[before], load[before], peak[before]
+        grown, needed = np.diff(reserved), np.maximum(np.diff(load), np.diff(peak))
+        if np.all((grown - needed >= np.maximum(STEP, _BEYOND * needed))[-LATE:]):
             rates = int(grown.mean()), int(needed.mean())
             count = len(one.begins)
             return Reserve(*rates, int(reserved[-1]), int(load[-1]), count, one.unit)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from allocbench.base import units
 from allocbench.base.spec import parse
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload, load
@@ -19,6 +20,7 @@ from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace
 from allocbench.workloads.edits_hook import EDITS
+from allocbench.workloads.formats import how_to_record
 from allocbench.workloads.pytorch_settings import VARIABLES
 
 RANKS = 8
@@ -110,9 +112,13 @@ def whatif(
     known = [edit for edit in known if _can_be_set(edit, spec)]
     if not known:
         raise UsageError(f"{trace.name}: {_missing(blocks)}")
-    need = (runner or Runner(trace, device)).min_capacity(spec)
-    if need is None:
-        raise UsageError(f"{trace.name}: {spec} completes it on no device")
+    need = _need(runner or Runner(trace, device), spec, exactly=True)
+    if need == trace.coverage.held:
+        held = units.size(need)
+        raise UsageError(
+            f"{trace.name}: {held} were reserved before the recording begins, which hides what"
+            f" changes save; {how_to_record(trace)}"
+        )
 
     def proposal(chosen: tuple[Edit, ...]) -> Proposal:
         begin(" + ".join(edit.name for edit in chosen))
@@ -146,7 +152,7 @@ def run(
     Raises as `program.load`.
     """
     trace = load(changed(program, proposal))
-    need = _need(trace, with_settings(spec, proposal.edits), device)
+    need = _need(Runner(trace, device), with_settings(spec, proposal.edits))
     fits = None if capacity is None else need <= capacity
     return replace(proposal, run=need, run_load=trace.max_load, fits=fits)
 
@@ -177,10 +183,12 @@ def proposal_of(
 ) -> Proposal:
     """The estimate of some edits together. capacity: bytes of a card, or None."""
     trace = edited(blocks, chosen)
-    need = _need(trace, with_settings(spec, chosen), device)
+    settings = all(edit.setting for edit in chosen)
+    need = _need(Runner(trace, device), with_settings(spec, chosen), exactly=settings)
     error = max(edit.error for edit in chosen)
     below = max(edit.below for edit in chosen)
-    low, high = round(need * (1 - below)), round(need * (1 + error))
+    low = max(round(need * (1 - below)), trace.coverage.held)
+    high = round(need * (1 + error))
     fits = None if capacity is None else high <= capacity
     return Proposal(chosen, trace.max_load, need, low, high, fits)
 
@@ -207,10 +215,10 @@ def _can_be_set(edit: Edit, spec: str) -> bool:
     return not name or (parsed.name == "caching" and not parsed.inner and not given)
 
 
-def _need(trace: Trace, spec: str, device: str) -> int:
-    need = Runner(trace, device).rough_capacity(spec)
+def _need(run: Runner, spec: str, *, exactly: bool = False) -> int:
+    need = run.min_capacity(spec) if exactly else run.rough_capacity(spec)
     if need is None:
-        raise UsageError(f"{trace.name}: {spec} completes it on no device")
+        raise UsageError(f"{run.trace.name}: {spec} completes it on no device")
     return need
 
 

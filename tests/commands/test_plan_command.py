@@ -51,7 +51,8 @@ def test_a_trace_without_allocs_needs_no_bytes(planner: str) -> None:
 def test_the_numbers_of_every_planner(planner: str) -> None:
     numbers = json.loads(output(f"blocks.csv --planner {planner} --json -"))
     assert numbers.keys() == {
-        *("planner", "blocks", "height", "max_load", "lower_bound", "optimal", "seconds")
+        *("planner", "blocks", "height", "max_load", "lower_bound", "optimal", "seconds"),
+        "coverage",
     }
     assert (numbers["planner"], numbers["blocks"]) == (planner, 5)
     assert numbers["max_load"] == numbers["lower_bound"] == 12

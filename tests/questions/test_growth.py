@@ -252,6 +252,15 @@ def test_a_reserve_grows_if_each_of_the_last_steps_adds_a_segment() -> None:
     assert growing_reserve(cycles(4), BOTH, "sim:80GiB") is None  # too few
 
 
+def test_a_reserve_for_larger_and_larger_steps_is_needed() -> None:
+    """Cached segments are too small for the next step: the load grows, although nothing is kept."""
+    events: list[Event] = [(ALLOC, 0, 8 * MIB)]
+    for n in range(5):
+        events += [(MARK, 0, 0), (ALLOC, 1 + n, (32 << n) * MIB), (FREE, 1 + n, 0)]
+    trace = make(events, labels=("step",))
+    assert growing_reserve(trace, "caching", "sim:80GiB") is None
+
+
 class Program:
     """Events of a program without marks: what it allocates and frees, in MiB."""
 

@@ -154,6 +154,7 @@ def test_every_command_says_what_a_part_lacks(name: str, cut: str) -> None:
     assert not coverage.whole
     shown = "".join(run("inspect part.pickle").stdout.split())
     assert coverage.sentence.replace(" ", "") in shown
+    assert json.loads(run("plan part.pickle --json -").stdout)["coverage"] == coverage.sentence
     if not coverage.events:
         return
     quick = f"part.pickle --allocators caching --time 0 --device {DEVICE}"

@@ -18,8 +18,10 @@ from allocbench.questions.edited_curves import combined, curve
 from allocbench.questions.edits import edits, go_together
 from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.questions.whatif import whatif
+from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, write
 from allocbench.workloads.block_table import BlockTable
+from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.module_hook import OUTPUT_SHAPES, PARAMETER_SHAPES
 from tests.commands import folder, run
 from tests.traces import make
@@ -387,6 +389,24 @@ def test_a_run_takes_the_place_of_an_estimate(capsys: pytest.CaptureFixture[str]
 def test_a_trace_without_steps_is_refused() -> None:
     with pytest.raises(UsageError, match="no steps"):
         whatif(make([(ALLOC, 0, 5)]), "naive", "sim:8GiB")
+
+
+def test_what_was_held_before_the_recording_bounds_every_estimate() -> None:
+    def held(mib: int) -> Trace:
+        return replace(PLAIN, coverage=Coverage("later", "open", held=mib * MIB))
+
+    with pytest.raises(UsageError, match=r"1\.50 GiB were reserved .* hides what changes save"):
+        whatif(held(1536), "naive", "sim:8GiB")
+    found = whatif(held(1000), "naive", "sim:8GiB")  # of the 1288 MiB that it needs
+    assert min(one.low for one in found.single) == 1000 * MIB
+
+
+def test_the_need_of_a_setting_is_that_of_a_replay() -> None:
+    trace = training(temporary=True)
+    found = {one.name: one for one in whatif(trace, "caching", "sim:8GiB").single}
+    one = found["max_split_size_mb:128"]
+    need = Runner(trace, "sim:8GiB").min_capacity("caching:max_split_size_mb=128")
+    assert one.low == one.need == one.high == need
 
 
 def test_the_command(folder: Path) -> None:
