@@ -210,22 +210,17 @@ def _derived(
     return kind
 
 
-def _split(
-    kind: NDArray[np.object_], size: Ints, step: Ints, gradients: Mask, earlier: Mask
-) -> None:
+def _split(kind: NDArray[np.object_], size: Ints, step: Ints, left: Mask, earlier: Mask) -> None:
     """Take from the parameters what has their sizes, but no gradients.
 
     A step leaves a gradient for each parameter. If once or twice as many earlier blocks without a
     place are left over, they are an optimizer's state, as that of SGD or Adam; else anything.
     """
-    parameters = kind == PARAMETERS
-    for one in np.unique(size[parameters & earlier]):
-        same = size == one
-        most = int(np.bincount(step[gradients & same]).max(initial=0))
-        if most:
-            known = int((parameters & same & ~earlier).sum())
-            rest = np.flatnonzero(parameters & same & earlier)[max(0, most - known) :]
-            kind[rest] = STATE if len(rest) in (most, 2 * most) else UNKNOWN
+    for one in np.unique(size[(kind == PARAMETERS) & earlier & np.isin(size, size[left])]):
+        most = int(np.bincount(step[left & (size == one)]).max())
+        same = (kind == PARAMETERS) & (size == one)
+        rest = np.flatnonzero(same & earlier)[max(0, most - int((same & ~earlier).sum())) :]
+        kind[rest] = STATE if len(rest) in (most, 2 * most) else UNKNOWN
 
 
 def _repeated(label: Ints, size: Ints, step: Ints, left: Mask, forward: Mask, steps: int) -> Mask:

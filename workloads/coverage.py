@@ -66,10 +66,9 @@ class Coverage:
     @property
     def whole(self) -> bool:
         """Whether the trace has every request of the program."""
-        incomplete = self.allocs_missing or self.frees_missing or self.contradiction or self.shared
-        incomplete = incomplete or self.masks or self.workspace
-        ends = self.begins == "start" and self.ends == "exit"
-        return ends and self.events and not incomplete
+        gaps = self.allocs_missing, self.frees_missing, self.contradiction, self.shared
+        from_start_to_exit = self.begins == "start" and self.ends == "exit" and self.events
+        return from_start_to_exit and not any((*gaps, self.masks, self.workspace))
 
     @property
     def bound(self) -> bool:

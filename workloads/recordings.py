@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,19 +13,11 @@ from numpy.typing import NDArray
 from allocbench.workloads.coverage import Coverage as Coverage
 from allocbench.workloads.trace import ALLOC, FREE, NAMED, Trace
 
+if TYPE_CHECKING:
+    from allocbench.workloads.importers.snapshot_start import SegmentCall
+
 CALLS = ("segment_alloc", "segment_free", "segment_map", "segment_unmap")
 """What `kind` of a call stands for, by PyTorch's names."""
-
-
-class _Call(Protocol):
-    @property
-    def action(self) -> str: ...
-    @property
-    def address(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    @property
-    def position(self) -> int: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,7 +37,7 @@ class Calls:
         return len(self.kind)
 
     @staticmethod
-    def of(calls: Sequence[_Call], allocs_before: NDArray[np.int64]) -> Calls:
+    def of(calls: Sequence[SegmentCall], allocs_before: NDArray[np.int64]) -> Calls:
         """The same; `allocs_before` by the number of events before a call."""
         return Calls(
             np.array([CALLS.index(call.action) for call in calls], np.uint8),
