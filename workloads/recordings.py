@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.coverage import Coverage as Coverage
 from allocbench.workloads.trace import ALLOC, FREE, NAMED, Trace
-
-if TYPE_CHECKING:
-    from allocbench.workloads.importers.snapshot_start import SegmentCall
 
 CALLS = ("segment_alloc", "segment_free", "segment_map", "segment_unmap")
 """What `kind` of a call stands for, by PyTorch's names."""
@@ -35,16 +32,6 @@ class Calls:
 
     def __len__(self) -> int:
         return len(self.kind)
-
-    @staticmethod
-    def of(calls: Sequence[SegmentCall], allocs_before: NDArray[np.int64]) -> Calls:
-        """The same; `allocs_before` by the number of events before a call."""
-        return Calls(
-            np.array([CALLS.index(call.action) for call in calls], np.uint8),
-            np.array([call.address for call in calls], np.uint64),
-            np.array([call.size for call in calls], np.uint64),
-            allocs_before[np.array([call.position for call in calls], np.int64)],
-        )
 
     def _change(self) -> NDArray[np.int64]:
         signs = np.where(np.isin(self.kind, (0, 2)), 1, -1)

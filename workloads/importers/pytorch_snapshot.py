@@ -41,7 +41,7 @@ from allocbench.workloads.importers.snapshot_additions import (
     with_modules,
 )
 from allocbench.workloads.importers.snapshot_tables import Snapshot
-from allocbench.workloads.recordings import Calls, Coverage, FailedRequest, Gaps, Recording
+from allocbench.workloads.recordings import CALLS, Calls, Coverage, FailedRequest, Gaps, Recording
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace
 
 _ALLOC = "alloc"
@@ -135,7 +135,12 @@ class _Device:
         return Recording(
             trace=replace(trace, coverage=self._coverage(trace, gaps)),
             address=found.address,
-            calls=Calls.of(self.calls, found.allocs_before),
+            calls=Calls(
+                np.array([CALLS.index(call.action) for call in self.calls], np.uint8),
+                np.array([call.address for call in self.calls], np.uint64),
+                np.array([call.size for call in self.calls], np.uint64),
+                found.allocs_before[np.array([call.position for call in self.calls], np.int64)],
+            ),
             options=self._settings.options,
             tells_pools=len(self._events) > 0 and not self._snapshot.rules(self._number),
             tells_settings=self._snapshot.tells_settings,
