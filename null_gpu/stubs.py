@@ -49,12 +49,10 @@ _FAMILIES = (
 _STUBBED = re.compile(r"lib(cu|nccl|nvrtc|nvshmem|nvToolsExt|nvidia-ml|nvJitLink)")
 _ALWAYS = ("libcuda.so.1", "libnvidia-ml.so.1")
 """The driver's libraries, which are opened by name when the program runs."""
-_EXTENSIONS = ("cublasHgemm", "cublasLtDestroy", "cublasLtCreate")
-"""Functions of other libraries that extensions of PyTorch import and PyTorch does not."""
 
 
 def _public() -> list[str]:
-    """The functions of the public headers of CUDA's runtime and driver and of NVML."""
+    """The functions of the public headers of CUDA, its libraries, NVML, cuDNN and NCCL."""
     text = (Path(__file__).parent / "functions.txt").read_text(encoding="utf-8")
     return text.split()
 
@@ -194,8 +192,8 @@ def libraries_for(wanted: elf.Imports, offered: set[str]) -> dict[str, dict[str,
     """SONAME -> its functions, with the version and the jump of each.
 
     Each library has the functions that PyTorch and its extensions import, and all that the core
-    offers, because Triton and others look them up by name. Those of CUDA's runtime and driver and
-    NVML have all functions of the public headers, because extensions need others than PyTorch.
+    offers, because Triton and others look them up by name. Extensions need others than PyTorch:
+    a library also has all functions of its public headers.
     """
     sonames = {name for name in wanted.needed if is_stubbed(name)}
     sonames |= {library for library, _ in wanted.symbols.values() if is_stubbed(library)}
@@ -212,7 +210,7 @@ def libraries_for(wanted: elf.Imports, offered: set[str]) -> dict[str, dict[str,
         if home in _ALWAYS:
             functions[home].setdefault(name, "")
     own = (name.removeprefix("null_") for name in offered if name.startswith("null_"))
-    for name in (*own, *_EXTENSIONS, *_public()):
+    for name in (*own, *_public()):
         home = by_library.get(family(name), "")
         if home and name not in functions[home]:
             functions[home][name] = next(iter(functions[home].values()), "")

@@ -102,7 +102,9 @@ class Process:
 
     def _libraries(self, package: Path) -> Path:
         """The folder of the libraries for this torch, created if it does not exist."""
+        here = Path(__file__).parents[1]
         files = [package / "version.py", package / "lib" / "libtorch_cuda.so", self._told["core"]]
+        files += [here / "stubs.py", here / "functions.txt"]
         marks = []
         for file in map(Path, files):
             there = file.stat() if file.exists() else None

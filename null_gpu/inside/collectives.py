@@ -43,12 +43,25 @@ class Messages:
         if self.alone:
             return [sent or b"" for _ in sources]
         here, store = self._dist.get_rank(), self._c10d._get_default_store()
-        kind = f"allocbench/{group.group_name}/{kind}"
-        message = f"{kind}/{self._sent[kind]}"
-        self._sent[kind] += 1
+        message = self.key(group, kind)
         if sent is not None:
             store.set(f"{message}/{here}", sent)
         return [store.get(f"{message}/{source}") for source in sources]
+
+    def key(self, group: Any, kind: str) -> str:
+        """The name of the next message of a kind in the store."""
+        kind = f"allocbench/{group.group_name}/{kind}"
+        self._sent[kind] += 1
+        return f"{kind}/{self._sent[kind]}"
+
+    def arrived(self, key: str) -> bytes:
+        """What another rank has sent; empty if nothing comes soon."""
+        store = self._c10d._get_default_store()
+        try:
+            store.wait([key], _SOON)
+        except RuntimeError:
+            return b""
+        return bytes(store.get(key))
 
     def peer(self, given: Any, name: str, group: Any) -> int:
         """The global rank that a call names, by that rank or by its rank in the group."""
@@ -59,13 +72,15 @@ class Messages:
 
 _MOST = 4096
 """Elements of the largest tensors whose values are sent."""
+_SOON = timedelta(seconds=10)
 _CALLER = "torch.distributed.distributed_c10d"
 _OPERATORS = """
 _allgather_base_ _reduce_scatter_base_ allgather_ allgather_coalesced_
 allgather_into_tensor_coalesced_ allreduce_ allreduce_coalesced_ alltoall_ alltoall_base_ broadcast_
 gather_ recv_ recv_any_source_ reduce_ reduce_scatter_ reduce_scatter_tensor_coalesced_ scatter_
+send
 """
-"""Of the library c10d. They receive values. Which, the function of Python says that calls them."""
+"""Of the library c10d. Which values they move, the function of Python says that calls them."""
 
 
 def _as_it_is(_results: list[Any]) -> None:
@@ -98,11 +113,27 @@ class Collectives:
             "_all_gather_base": ("input_tensor", self._all_gather_single),
             "broadcast": ("tensor", self._broadcast),
             "all_to_all_single": ("input", self._all_to_all_single),
+            "send": ("tensor", self._send),
+            "isend": ("tensor", self._send),
+            "recv": ("tensor", self._receive),
+            "irecv": ("tensor", self._receive),
         }
+        self._expected = list[tuple[str, Any]]()  # by key, the tensors that integers come for
 
     def follow(self) -> None:
         """Have the follower ask for collective operations."""
         self._follower.special(_OPERATORS, self._begin, "c10d")
+        wait = self._dist.Work.wait
+
+        @functools.wraps(wait)
+        def waited(work: Any, *arguments: Any, **options: Any) -> Any:
+            done = wait(work, *arguments, **options)
+            while self._expected:
+                key, tensor = self._expected.pop(0)
+                self._know(tensor, self._value(self._messages.arrived(key), tensor))
+            return done
+
+        self._dist.Work.wait = waited
         if self._torch.__version__ >= (2, 15):
             self._let_models_be_equal()
 
@@ -189,6 +220,26 @@ class Collectives:
         given_away = sent if is_here else None
         (part,) = self._messages.exchange(group, "value of broadcast", given_away, [source])
         return None if is_here else self._know(tensor, self._value(part, tensor))
+
+    def _send(self, given: Any, group: Any, sent: bytes) -> None:
+        if self._is_message(given["tensor"]):
+            kind = f"{self._dist.get_rank()} to {self._messages.peer(given, 'dst', group)}"
+            self._messages.exchange(group, f"value {kind}", sent, [])
+
+    def _receive(self, given: Any, group: Any, _sent: bytes) -> None:
+        """Expect integers from a rank; they are there when the program waits for them."""
+        tensor = given["tensor"]
+        self._know(tensor, None)
+        named = given.get("src") is not None or given.get("group_src") is not None
+        if named and self._is_message(tensor):
+            source = self._messages.peer(given, "src", group)
+            key = self._messages.key(group, f"value {source} to {self._dist.get_rank()}")
+            self._expected.append((f"{key}/{source}", tensor))
+
+    def _is_message(self, tensor: Any) -> bool:
+        """Whether a tensor that goes to one rank may be sizes or flags."""
+        is_small = not self._messages.alone and self._is_small([tensor])
+        return is_small and not tensor.is_floating_point()
 
     def _parts(
         self, kind: str, tensor: Any, alike: Sequence[Any], group: Any, sent: bytes

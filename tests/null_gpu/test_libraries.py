@@ -103,6 +103,7 @@ def test_every_library_has_the_functions_that_torch_needs_and_the_core_offers() 
         symbols={
             "cudaMalloc": ("libcudart.so.13", "libcudart.so.13"),
             "cublasSgemm_v2": ("libcublas.so.13", "libcublas.so.13"),
+            "cusparseSpMM": ("libcusparse.so.12", "libcusparse.so.12"),
             "ncclAllReduce": ("", ""),
             "ncclNewest": ("", ""),
             "printf": ("libc.so.6", "GLIBC_2.2.5"),
@@ -113,8 +114,15 @@ def test_every_library_has_the_functions_that_torch_needs_and_the_core_offers() 
     made = libraries_for(wanted, offered)
     assert made.keys() == {
         "libcudart.so.13", "libcublas.so.13", "libnccl.so.2", "libcurand.so.10", "libcuda.so.1",
-        "libnvidia-ml.so.1",
+        "libnvidia-ml.so.1", "libcusparse.so.12",
     }  # fmt: skip
+    for library, function in (
+        ("libcublas.so.13", "cublasGetStatusString"),
+        ("libcusparse.so.12", "cusparseSpGEMM_compute"),
+        ("libcurand.so.10", "curandGenerateUniform"),
+        ("libnccl.so.2", "ncclMemAlloc"),
+    ):
+        assert function in made[library]  # torch does not need it
     version = "libcudart.so.13"
     runtime = made["libcudart.so.13"]
     assert runtime["cudaMalloc"] == (version, elf.Jump("null_cudaMalloc"))

@@ -332,6 +332,8 @@ def test_ranks_send_each_other_objects(version: str, tmp_path: Path) -> None:
         assert numbers["reduce"] == ([21, 41] if rank == 1 else None)
         assert numbers["broadcast"] == [11, 21]
         assert numbers["all_to_all"] == ([20, 21] if rank == 1 else [10, 11])
+        both = [[11 - rank, 21 - rank], [111 - rank, 121 - rank]]
+        assert numbers["sent"] == (both if rank == 0 else [*both, [True, False], [0, 0]])
         assert numbers["not known by all"] == [0, 0]
         assert numbers["not followed"] == ([0, 0] if rank else [10, 20])  # its own data
     assert ranks[1]["one"] == ["alone"]

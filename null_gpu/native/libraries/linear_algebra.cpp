@@ -163,6 +163,13 @@ NULL_GPU_ALIAS(cusparseSpSV_createDescr, cublasCreate_v2);
 NULL_GPU_API char const* null_cusparseGetErrorString(int status) {
   return status == kSuccess ? "success" : "not supported by the null GPU";
 }
+NULL_GPU_ALIAS(cusparseGetErrorName, cusparseGetErrorString);
+NULL_GPU_ALIAS(cusparseLtGetErrorName, cusparseGetErrorString);
+NULL_GPU_ALIAS(cusparseLtGetErrorString, cusparseGetErrorString);
+NULL_GPU_ALIAS(cublasGetStatusName, cusparseGetErrorString);
+NULL_GPU_ALIAS(cublasGetStatusString, cusparseGetErrorString);
+NULL_GPU_ALIAS(cublasLtGetStatusName, cusparseGetErrorString);
+NULL_GPU_ALIAS(cublasLtGetStatusString, cusparseGetErrorString);
 
 NULL_GPU_API int null_cufftCreate(int* plan) {
   static std::atomic<int> last = 0;

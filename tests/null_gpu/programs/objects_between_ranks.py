@@ -24,6 +24,26 @@ def start(ranks):
     return [json.loads(text.splitlines()[-1]) for text in printed]
 
 
+def sent_to_one(rank, own):
+    """What arrives from the other of two ranks: both at once, then one after the other."""
+    both = []
+    for turn in range(2):
+        got = torch.empty_like(own)
+        sends = dist.P2POp(dist.isend, own + 100 * turn, 1 - rank)
+        works = dist.batch_isend_irecv([dist.P2POp(dist.irecv, got, 1 - rank), sends])
+        for work in works:
+            work.wait()
+        both.append(got.tolist())
+    if rank == 0:
+        dist.send(torch.tensor([True, False], device="cuda"), 1)
+        dist.send(own.float(), 1)
+        return both
+    flags, floats = torch.zeros(2, dtype=torch.bool, device="cuda"), torch.ones(2, device="cuda")
+    dist.recv(flags, 0)
+    dist.recv(floats, 0)
+    return [*both, flags.tolist(), floats.tolist()]
+
+
 def numbers(rank, world):
     """What collectives of tensors give whose values each rank knows."""
     torch.randn(8, device="cuda").sum()
@@ -47,6 +67,7 @@ def numbers(rank, world):
     if world == 2:
         dist.all_to_all_single(turned := torch.empty_like(own), own)
         seen["all_to_all"] = turned.tolist()
+        seen["sent"] = sent_to_one(rank, own)
     dist.all_reduce(
         mixed := own * (torch.empty(2, device="cuda").geometric_(0.5) > 5 if rank else 1)
     )
