@@ -296,16 +296,12 @@ def _watch(
     owner: Any, name: str, feature: str, counts: Any = lambda *args, **options: True
 ) -> None:
     """Remember that a function of a class or module is called, where there is such a function."""
-    original = getattr(owner, name, None)
-    if original is None:
-        return
 
-    def called(*args: Any, **options: Any) -> Any:
+    def seen(*args: Any, **options: Any) -> None:
         if counts(*args, **options):
             _used.add(feature)
-        return original(*args, **options)
 
-    setattr(owner, name, called)
+    _wrap(owner, name, before=seen)
 
 
 def _watch_features(torch: Any) -> None:

@@ -2,9 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "core/trace.hpp"
@@ -52,9 +54,42 @@ class TraceScan {
   TraceScan(std::int64_t step_label, std::uint64_t most_blocks)
       : step_label_(step_label), streams_(1 << 16), load_(most_blocks) {}
 
-  void add(TracePart const& part);
+  void add(TracePart const& part) {
+    for (std::size_t n = 0; n < part.events(); ++n, ++events) {
+      Op const op{part.op[n]};
+      std::uint32_t const block = part.block[n];
+      Wide const load = load_.after(op, block, part.size[n]);
+      if (op <= Op::kFree) streams_[part.stream[n]] = true;
+      if (op == Op::kAlloc) {
+        if (block >= begin_.size()) begin_.resize(std::size_t{block} + 1);
+        begin_[block] = events + 1;
+        ++live_;
+        ++step_allocs_;
+        sizes.add(part.size[n]);
+        if (steps > 0) step_sizes_.add(part.size[n]);
+      } else if (op == Op::kFree && block < begin_.size()) {
+        lifetimes.add(events + 1 - std::exchange(begin_[block], 0));
+        --live_;
+      } else if (op == Op::kMark && block == step_label_) {
+        end_step();
+        ++steps;
+      }
+      live_peak = std::max(live_peak, live_);
+      live_sum += live_;
+      load_sum += load;
+      if (load > load_max) {
+        load_max = load;
+        load_max_at = events;
+      }
+    }
+  }
+
   // Call it after the last event. Blocks that are alive end there, and so does the last step.
-  void finish();
+  void finish() {
+    for (std::uint64_t const begin : begin_)
+      if (begin > 0) lifetimes.add(events + 1 - begin);
+    end_step();
+  }
 
   std::uint64_t events = 0;
   std::uint64_t steps = 0;
@@ -70,10 +105,22 @@ class TraceScan {
   std::uint64_t repeated = 0;
   std::uint64_t compared = 0;
 
-  std::uint64_t streams() const;
+  std::uint64_t streams() const {
+    return static_cast<std::uint64_t>(std::ranges::count(streams_, std::uint8_t{true}));
+  }
 
  private:
-  void end_step();
+  // Events before the first step belong to no step.
+  void end_step() {
+    if (steps >= 2) {
+      step_sizes_.each([&](std::uint64_t size, std::uint64_t count) {
+        repeated += std::min(count, last_step_sizes_.of(size));
+      });
+      compared += std::max(step_allocs_, last_step_allocs_);
+    }
+    last_step_sizes_ = std::exchange(step_sizes_, {});
+    last_step_allocs_ = std::exchange(step_allocs_, 0);
+  }
 
   std::int64_t step_label_;
   std::vector<std::uint8_t> streams_;  // whether an alloc or a free used it
@@ -89,7 +136,14 @@ class HighLoad {
  public:
   HighLoad(double threshold, std::uint64_t most_blocks)
       : threshold_(threshold), load_(most_blocks) {}
-  void add(TracePart const& part);
+
+  void add(TracePart const& part) {
+    for (std::size_t n = 0; n < part.events(); ++n) {
+      Wide const load = load_.after(Op{part.op[n]}, part.block[n], part.size[n]);
+      count += static_cast<double>(load) >= threshold_;
+    }
+  }
+
   std::uint64_t count = 0;
 
  private:

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <array>
 
-#include "core/text.hpp"
 #include "wrappers/wrapper.hpp"
 
 namespace allocbench {
@@ -46,12 +45,6 @@ class Limit final : public Wrapper, public TakesOver {
   void do_check() const override {
     Wrapper::do_check();
     require(counted().reserved.peak <= bytes_, "reserved bytes never exceed the limit");
-  }
-
-  std::string do_summary() const override {
-    std::string const inside = Wrapper::do_summary();
-    return "limit: " + human_bytes(bytes_) + " of reserved bytes" +
-           (inside.empty() ? "" : "\n" + inside);
   }
 
   Size bytes_;
