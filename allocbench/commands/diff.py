@@ -192,8 +192,11 @@ def _words(found: Difference) -> list[str]:
     names = found.old.name, found.new.name
     peaks = found.old_peak.reserved, found.between.reserved, found.new_peak.reserved
     lines = [words.headline(names, peaks)]
-    if len(found.rows):
-        lines[0] += f" {words.most(records(found.rows)[0])}"
+    parts = records(found.rows)
+    if parts:  # the largest that changes the peak as the whole does, if one does
+        lines[0] += (
+            f" {words.most(max(parts, key=lambda one: one['change'] * (found.change or 1)))}"
+        )
     if found.first is not None:
         lines.append(
             words.first_change(names, found.first.event, found.first.step, found.first.words)

@@ -10,9 +10,11 @@ what changes up to there is due to the program, the rest to the allocator.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from difflib import SequenceMatcher
+from itertools import product
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -61,7 +63,7 @@ _ROUNDED = 512  # bytes: profiler traces have sizes in multiples of this
 _MOST_PAIRS = 10**11  # of requests that are aligned: a few seconds
 
 Ints = NDArray[np.int64]
-_Blocks = tuple[int, ...]  # their number and bytes
+_Sizes = Counter[int]  # how many blocks of each size there are, in bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,9 +269,10 @@ def _named(trace: Trace) -> pd.DataFrame:
 def _align_lines(old: pd.DataFrame, new: pd.DataFrame) -> None:
     """Add the column `at`: the place, equal for a line of both that has only moved.
 
-    The lines of one function and operator correspond in order; if their numbers differ, those with
-    as many blocks and bytes do, or else with as many blocks. A file that only the old one has is
-    the file that only the new one has.
+    The lines of one function and operator correspond in order; if their numbers differ, so that as
+    many of their blocks as possible have the same size, or, if none has, so that the numbers of
+    their blocks are alike. A file that only the old one has is the
+    file that only the new one has.
     """
     lines = [_lines(side) for side in (old, new)]
     names = [{file.rpartition(" ")[2] for file, _ in one} for one in lines]
@@ -282,39 +285,45 @@ def _align_lines(old: pd.DataFrame, new: pd.DataFrame) -> None:
         of_old = lines[0].get(same, [])
         if {place for place, _ in of_old} == {place for place, _ in of_new}:
             continue
-        if len(of_old) == len(of_new):
-            pairs = [(0, 0, len(of_new))]
-        else:
-            pairs = _alike([of for _, of in of_old], [of for _, of in of_new])
-        for first, second, length in pairs:
-            for (was, _), (now, _) in zip(
-                of_old[first : first + length], of_new[second : second + length], strict=True
-            ):
-                moved[now] = was
+        pairs = [(n, n) for n in range(len(of_new))]
+        if len(of_old) != len(of_new):
+            both = [[sizes for _, sizes in side] for side in (of_old, of_new)]
+            numbers = [[Counter({0: sizes.total()}) for sizes in side] for side in both]
+            pairs = _alike(*both) or _alike(*numbers)
+        moved |= {of_new[second][0]: of_old[first][0] for first, second in pairs}
         for now, _ in of_new:
             moved.setdefault(now, f"new {now}")
     old["at"], new["at"] = old["place"], new["place"].map(lambda place: moved.get(place, place))
 
 
-def _alike(old: list[_Blocks], new: list[_Blocks]) -> list[tuple[int, int, int]]:
-    """The stretches of equal lines: where they begin in both, and how many lines they have."""
-    for first, second in ((old, new), ([one[:1] for one in old], [one[:1] for one in new])):
-        matcher = SequenceMatcher(None, first, second, autojunk=False)
-        if any(length for *_, length in matcher.get_matching_blocks()):
-            return list(matcher.get_matching_blocks())
-    return []
+def _alike(old: list[_Sizes], new: list[_Sizes]) -> list[tuple[int, int]]:
+    """The pairs of lines, in order in both, with the most blocks of the same size in all."""
+    shared = [[(first & second).total() for second in new] for first in old]
+    most = np.zeros((len(old) + 1, len(new) + 1), np.int64)  # of the lines from each pair on
+    for first, second in product(reversed(range(len(old))), reversed(range(len(new)))):
+        together = shared[first][second] + most[first + 1, second + 1]
+        most[first, second] = max(together, most[first + 1, second], most[first, second + 1])
+    pairs, first, second = [], 0, 0
+    while first < len(old) and second < len(new) and most[first, second]:
+        if most[first, second] == most[first + 1, second]:
+            first += 1
+        elif most[first, second] == most[first, second + 1]:
+            second += 1
+        else:
+            pairs.append((first, second))
+            first, second = first + 1, second + 1
+    return pairs
 
 
-def _lines(found: pd.DataFrame) -> dict[tuple[str, str], list[tuple[str, _Blocks]]]:
-    """By function and operator: its lines in order, with the number and bytes of their blocks."""
-    of = dict[tuple[str, str], list[tuple[int, str, _Blocks]]]()
-    sums = found.groupby("place")["bytes"].agg(["size", "sum"])
-    for place, count, size in sums.itertuples():
-        if line := _LINE.search(place):
-            function = place[: line.start()], place[line.end() :]
-            of.setdefault(function, []).append((int(line[1]), place, (count, size)))
+def _lines(found: pd.DataFrame) -> dict[tuple[str, str], list[tuple[str, _Sizes]]]:
+    """By function and operator: its lines in order, and how many blocks of each size they have."""
+    of = dict[tuple[str, str], list[tuple[int, str, _Sizes]]]()
+    for place, sizes in found.groupby("place")["bytes"]:
+        if line := _LINE.search(str(place)):
+            function = str(place)[: line.start()], str(place)[line.end() :]
+            of.setdefault(function, []).append((int(line[1]), str(place), Counter(sizes)))
     return {
-        function: [(place, blocks) for _, place, blocks in sorted(lines)]
+        function: [(place, sizes) for _, place, sizes in sorted(lines, key=itemgetter(0, 1))]
         for function, lines in of.items()
     }
 

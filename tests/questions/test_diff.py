@@ -215,6 +215,20 @@ def test_a_line_that_has_moved_is_the_same_line() -> None:
     assert parts(between(before, inserted, "naive")) == {"net.py:5 forward": ("new", 8 * MIB, 0, 1)}
 
 
+def test_a_line_that_has_moved_and_grown_is_the_same_line() -> None:
+    before = program((ALLOC, 0, 4 * MIB, "net.py:5 step"), (ALLOC, 1, 9 * MIB, "net.py:5 step"))
+    after = program(
+        (ALLOC, 0, 9 * MIB, "net.py:5 step"),
+        (ALLOC, 1, 4 * MIB, "net.py:6 step"),
+        (ALLOC, 2, 9 * MIB, "net.py:6 step"),
+        (ALLOC, 3, 2 * MIB, "net.py:6 step"),
+    )
+    assert parts(between(before, after, "naive")) == {
+        "net.py:5 step": ("new", 9 * MIB, 0, 1),
+        "net.py:6 step": ("more blocks", 2 * MIB, 2, 3),
+    }
+
+
 def test_kinds_and_modules_that_one_trace_does_not_have_do_not_tell_blocks_apart() -> None:
     trace = catalog.load("gpt2-train")
     assert between(trace, replace(trace, module=None)).rows.empty
