@@ -9,6 +9,7 @@ from itertools import pairwise
 import pandas as pd
 
 from allocbench.base import units
+from allocbench.base.cards import cards
 from allocbench.reports.rows.results import SCHEMA
 
 _MOST = 12  # series in a table
@@ -53,7 +54,7 @@ class Benchmark:
         """What changed most in the newest commit, in words."""
         changed = [one for one in self.changes if one.latest != _NONE][:_MOST_NEWEST]
         alone = not self.others and len(self.changes) == 1
-        return [f"{self.title if alone else one.series} {one.latest}" for one in changed]
+        return [one.latest if alone else f"{one.series} {one.latest}" for one in changed]
 
 
 def series(history: pd.DataFrame) -> pd.DataFrame:
@@ -70,7 +71,11 @@ def series(history: pd.DataFrame) -> pd.DataFrame:
     whole = pd.concat(parts, ignore_index=True).sort_values(["date", "commit"], kind="stable")
     only = whole["parameters"].str.replace(r"^\w+=([^=]*)$", r"\1", regex=True)
     names = (whole["allocator"] + " " + only).str.strip()
-    return whole.assign(series=names.where(names != "", whole["metric"]))
+    cards_of = {f"null-{card.slug}": f"{card.name} (null GPU)" for card in cards()}
+    return whole.assign(
+        series=names.where(names != "", whole["metric"].str.replace("_", " ")),
+        machine=whole["machine"].replace(cards_of),
+    )
 
 
 def embedded(past: pd.DataFrame) -> pd.DataFrame:

@@ -149,7 +149,7 @@ def test_a_history_has_the_curve_and_the_line_that_grew(folder: Path) -> None:
     load, _, held = changes.benchmarks(changes.series(asv.history("peaks")))
     (change,) = load.changes
     assert (change.latest, change.mark) == ("-3.00 MiB (-75.0%)", "best")
-    assert load.newest == ["python_a_py: peak load -3.00 MiB (-75.0%)"]
+    assert load.newest == ["-3.00 MiB (-75.0%)"]
     assert held.newest == ["activations by a.py:g -3.00 MiB (-100.0%)"]
 
 
