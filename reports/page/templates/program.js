@@ -231,7 +231,7 @@ class Program extends StackedArea {
     const which = event === this.failure - 1 && this.failure !== null ? ", before the request that fails" : event === blocks.peak ? ", the peak" : "";
     const at = this.reserved.event ? lastAtMost(this.reserved.event, event) : -1;
     const reserved = at < 0 || blocks.only.length ? "" : `; ${report.looks[about.reference].label} holds ${units.bytes(this.reserved.reserved[at])}`;
-    const limit = this.capacity === null || blocks.only.length ? "" : ` of the ${units.bytes(this.capacity)} of ${this.about.card}`;
+    const limit = this.capacity === null || blocks.only.length ? "" : ` of ${units.bytes(this.capacity)}`;
     this.root.querySelector(".readout").textContent =
       `Event ${units.count(event)}${where}${which}: ${units.bytes(blocks.load[event])} in ${units.count(alive.length)} ${alive.length === 1 ? "block" : "blocks"}${reserved}${limit}.`;
   }
