@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(shell find allocators/native null_gpu/native workloads/native -name '*.?pp')
 
-.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted mutants test-null test-torch test-packages truth league originals archive lint bench bench-compare traces check-traces stub wheel test-wheel clean gpu in-place docs doc-pictures screenshot
+.PHONY: demo test asan tsan fuzz fuzz-native test-lowest test-python test-release test-long planted mutants test-null test-torch test-packages wheels truth league originals archive lint bench bench-compare traces check-traces stub wheel test-wheel clean gpu in-place docs doc-pictures screenshot
 
 demo: $(VENV)/.demo  ## ask whether a recorded training run fits 8 GiB, compare every allocator; writes report.html
 	$(BIN)/allocbench check gpt2-train --device sim:8GiB || test $$? -eq 1  # it does not fit as it is
@@ -69,6 +69,10 @@ build/torch/%/.done: tests/null_gpu/requirements.txt
 VISION = echo $* | awk -F. '{ print "0." $$2 + 15 "." $$3 }'
 TRITON := from importlib.metadata import requires; \
   print(*(one.split(";")[0] for one in requires("torch") if one.startswith("triton")))
+
+WHEELS := 2.14.1 2.13.0 2.11.0 2.9.1 2.5.1
+wheels: $(VENV)/.test $(WHEELS:%=build/torch/%/.done) | $(BIN)/pip  ## programs with extension wheels on a null GPU, 3 GB of downloads; NAMES=deepspeed_training
+	PYTHONPATH=. $(BIN)/python -m benchmarks.workshop.wheels $(NAMES)
 
 GET_HEADERS := tests/null_gpu/headers/get.py
 build/headers/.done: $(GET_HEADERS)

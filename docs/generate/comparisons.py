@@ -9,6 +9,7 @@ from typing import Any
 
 from allocbench.base import units
 from benchmarks.workshop.gpu.tables.summary import unlike
+from benchmarks.workshop.wheels.__main__ import STAGES
 from docs.generate import agreement, gpu_runs
 from docs.generate.truth import result, table
 
@@ -141,6 +142,19 @@ def public_programs() -> str:
     """Public programs that ran unmodified on a null GPU."""
     rows = result("noted.json")["public_programs"]["rows"]
     return table(("program", "null GPU", "result"), rows, right=3)
+
+
+def wheels() -> str:
+    """What small programs that use extension wheels reach on a null GPU."""
+    rows = list[tuple[str, ...]]()
+    for row in result("wheels.json"):
+        reserved = f"{row['reserved'] >> 20:,} MiB" if "reserved" in row else row["error"]
+        if "outside" in row:
+            reserved += f", and {row['outside']} outside of PyTorch"
+        reached = ("yes" if stage in row["stages"] else "no" for stage in STAGES)
+        rows.append((row["wheel"], row["torch"], *reached, reserved))
+    headings = ("wheel", "PyTorch", "loads", "small call", "program", "peak reserved, or the error")
+    return table(headings, sorted(rows, key=lambda row: (row[4] == "no", row)), right=6)
 
 
 def published_edits() -> str:
@@ -305,6 +319,7 @@ PARTS = (
     agreement_counts,
     snapshots_of_a_transformer,
     public_programs,
+    wheels,
     published_edits,
     driver_calls,
     fidelity,
