@@ -151,10 +151,11 @@ def wheels() -> str:
         reserved = f"{row['reserved'] >> 20:,} MiB" if "reserved" in row else row["error"]
         if "outside" in row:
             reserved += f", and {row['outside']} outside of PyTorch"
-        reached = ("yes" if stage in row["stages"] else "no" for stage in STAGES)
+        reached = ["yes" if stage in row["stages"] else "no" for stage in STAGES]
         rows.append((row["wheel"], row["torch"], *reached, reserved))
     headings = ("wheel", "PyTorch", "loads", "small call", "program", "peak reserved, or the error")
-    return table(headings, sorted(rows, key=lambda row: (row[4] == "no", row)), right=6)
+    rows.sort(key=lambda row: (row[4] == "no", row))
+    return table(headings, rows, right=6)
 
 
 def published_edits() -> str:

@@ -58,9 +58,9 @@ def run(program: Path) -> dict[str, Any]:
     row = {"program": program.stem, "wheel": packages[0].replace("==", " "), "torch": torch}
     with tempfile.TemporaryDirectory() as made:
         trace = Path(made) / "trace.parquet"
-        command = [sys.executable, "-m", "allocbench", "record", "-o", trace, "--device", DEVICE]
-        command += ["--timeout", str(SECONDS), "--"]
-        command += [BUILD / "torch" / torch / "bin" / "python", program]
+        command = [sys.executable, "-m", "allocbench", "record", "-o", str(trace)]
+        command += ["--device", DEVICE, "--timeout", str(SECONDS), "--"]
+        command += [str(BUILD / "torch" / torch / "bin" / "python"), str(program)]
         done = subprocess.run(
             command,
             cwd=made,
