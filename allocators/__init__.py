@@ -3,6 +3,7 @@
 
 from allocbench.allocators._core import (
     Allocator,
+    ArenaPlanner,
     BadFree,
     Block,
     Device,
@@ -17,6 +18,7 @@ from allocbench.allocators._core import (
     Placement,
     Segment,
     SegmentSource,
+    SimpleMemoryArena,
     SpecError,
     Stats,
     StrategyInfo,
@@ -59,6 +61,7 @@ __all__ = [
     "DEVICE_SPECS",
     "FOREVER",
     "Allocator",
+    "ArenaPlanner",
     "BadFree",
     "Block",
     "Change",
@@ -83,6 +86,7 @@ __all__ = [
     "ReplayResult",
     "Segment",
     "SegmentSource",
+    "SimpleMemoryArena",
     "SimulatedDevice",
     "SpecError",
     "Stats",

@@ -697,6 +697,42 @@ def last_failure() -> str:
 def entry_point(name: str) -> int:
     """The address of a C function for PyTorch or CuPy. Raises SpecError."""
 
+class ArenaAlloc:
+    """A block placed in an arena."""
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+class SimpleMemoryArena:
+    """
+    TFLite's arena: assigns offsets first and obtains one segment at commit.
+    """
+
+    def __init__(self, device: Device, alignment: int = 64) -> None: ...
+
+    def allocate(self, alignment: int, size: int) -> ArenaAlloc: ...
+
+    def deallocate(self, block: ArenaAlloc) -> None:
+        """Raises BadFree."""
+
+    def commit(self) -> None:
+        """Obtains a segment as large as the high-water mark. Raises OutOfMemory."""
+
+    def resolve(self, block: ArenaAlloc) -> int:
+        """The address of a block. Raises SpecError before `commit`."""
+
+    def clear(self) -> None:
+        """Removes all blocks but keeps the segment."""
+
+    @property
+    def high_water_mark(self) -> int: ...
+
+    @property
+    def committed_size(self) -> int: ...
+
 class Placement(enum.Enum):
     ARENA = 0
 
@@ -746,8 +782,33 @@ class GraphPlan:
     def lower_bound(self) -> int:
         """lower bound of arena_size"""
 
-def plan_graph(graph: Graph, planner: str, alignment: int, time_limit: float, report: Callable[[float, int, int], None] | None) -> GraphPlan:
+def plan_graph(graph: Graph, planner: str, preserve_inputs: bool, preserve_intermediates: bool, alignment: int, time_limit: float, report: Callable[[float, int, int], None] | None) -> GraphPlan:
     """Plans the arenas of a graph. Raises SpecError."""
+
+class ArenaPlanner:
+    """TFLite's ArenaPlanner of 2018, with two arenas."""
+
+    def __init__(self, device: Device, graph: Graph, preserve_inputs: bool = False, preserve_intermediates: bool = False, alignment: int = 64) -> None: ...
+
+    def execute(self, first: int, last: int) -> None:
+        """
+        Places the tensors of these operators. Raises SpecError or OutOfMemory.
+        """
+
+    def set_bytes(self, tensor: int, size: int) -> None:
+        """Sets the size of a tensor that is not placed yet. Raises SpecError."""
+
+    def offset(self, tensor: int) -> int | None:
+        """None if the tensor has not been placed in an arena."""
+
+    def address(self, tensor: int) -> int:
+        """0 if the tensor has not been placed in an arena."""
+
+    @property
+    def arena_size(self) -> int: ...
+
+    @property
+    def persistent_arena_size(self) -> int: ...
 
 class PlannerInfo:
     """Description of a planner."""

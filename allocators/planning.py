@@ -135,6 +135,8 @@ def plan_graph(
     graph: Graph,
     *,
     planner: str = "greedy_by_size",
+    preserve_inputs: bool = True,
+    preserve_intermediates: bool = False,
     alignment: int = 64,
     time_limit: float = TIME_LIMIT,
     report: Report | None = None,
@@ -144,7 +146,8 @@ def plan_graph(
     With a planner other than greedy_by_size, lifetimes and in-place outputs still follow TensorFlow
     Lite. Raises SpecError as `plan` does, and for an unknown tensor.
     """
-    return _core.plan_graph(graph, planner, alignment, _seconds(time_limit), report)
+    options = (preserve_inputs, preserve_intermediates, alignment, _seconds(time_limit))
+    return _core.plan_graph(graph, planner, *options, report)
 
 
 def _integers(name: str, values: ArrayLike, dtype: str) -> NDArray[Any]:

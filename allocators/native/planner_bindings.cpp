@@ -10,6 +10,7 @@
 
 #include "bindings.hpp"
 #include "core/errors.hpp"
+#include "planners/arena_planner.hpp"
 #include "planners/graph_plan.hpp"
 #include "planners/planners.hpp"
 
@@ -81,6 +82,27 @@ void bind_plans(nb::module_& m) {
       "of the time limit. Raises SpecError.");
 }
 
+void bind_arena(nb::module_& m) {
+  using Alloc = SimpleMemoryArena::Alloc;
+  nb::class_<Alloc>(m, "ArenaAlloc", "A block placed in an arena.")
+      .def_ro("offset", &Alloc::offset)
+      .def_ro("size", &Alloc::size);
+  nb::class_<SimpleMemoryArena>(
+      m, "SimpleMemoryArena",
+      "TFLite's arena: assigns offsets first and obtains one segment at commit.")
+      .def(nb::init<Device&, Size>(), "device"_a, "alignment"_a = ArenaPlanner::kAlignment,
+           nb::keep_alive<1, 2>())
+      .def("allocate", &SimpleMemoryArena::allocate, "alignment"_a, "size"_a)
+      .def("deallocate", &SimpleMemoryArena::deallocate, "block"_a, "Raises BadFree.")
+      .def("commit", &SimpleMemoryArena::commit,
+           "Obtains a segment as large as the high-water mark. Raises OutOfMemory.")
+      .def("resolve", &SimpleMemoryArena::resolve, "block"_a,
+           "The address of a block. Raises SpecError before `commit`.")
+      .def("clear", &SimpleMemoryArena::clear, "Removes all blocks but keeps the segment.")
+      .def_prop_ro("high_water_mark", &SimpleMemoryArena::high_water_mark)
+      .def_prop_ro("committed_size", &SimpleMemoryArena::committed_size);
+}
+
 void bind_graphs(nb::module_& m) {
   nb::enum_<Placement>(m, "Placement")
       .value("ARENA", Placement::kArena)
@@ -108,18 +130,34 @@ void bind_graphs(nb::module_& m) {
       .def_ro("lower_bound", &GraphPlan::lower_bound, "lower bound of arena_size");
   m.def(
       "plan_graph",
-      [](Graph const& graph, std::string_view planner, Size alignment, double time_limit,
-         Report const& report) {
+      [](Graph const& graph, std::string_view planner, bool preserve_inputs,
+         bool preserve_intermediates, Size alignment, double time_limit, Report const& report) {
         nb::gil_scoped_release release;
-        return plan_graph(planner, graph, alignment, search_budget(time_limit, report));
+        return plan_graph(planner, graph, {preserve_inputs, preserve_intermediates, alignment},
+                          search_budget(time_limit, report));
       },
-      "graph"_a, "planner"_a, "alignment"_a, "time_limit"_a, "report"_a.none(),
-      "Plans the arenas of a graph. Raises SpecError.");
+      "graph"_a, "planner"_a, "preserve_inputs"_a, "preserve_intermediates"_a, "alignment"_a,
+      "time_limit"_a, "report"_a.none(), "Plans the arenas of a graph. Raises SpecError.");
+  nb::class_<ArenaPlanner>(m, "ArenaPlanner", "TFLite's ArenaPlanner of 2018, with two arenas.")
+      .def(nb::init<Device&, Graph, bool, bool, Size>(), "device"_a, "graph"_a,
+           "preserve_inputs"_a = false, "preserve_intermediates"_a = false,
+           "alignment"_a = ArenaPlanner::kAlignment, nb::keep_alive<1, 2>())
+      .def("execute", &ArenaPlanner::execute, "first"_a, "last"_a,
+           "Places the tensors of these operators. Raises SpecError or OutOfMemory.")
+      .def("set_bytes", &ArenaPlanner::set_bytes, "tensor"_a, "size"_a,
+           "Sets the size of a tensor that is not placed yet. Raises SpecError.")
+      .def("offset", &ArenaPlanner::offset, "tensor"_a,
+           "None if the tensor has not been placed in an arena.")
+      .def("address", &ArenaPlanner::address, "tensor"_a,
+           "0 if the tensor has not been placed in an arena.")
+      .def_prop_ro("arena_size", &ArenaPlanner::arena_size)
+      .def_prop_ro("persistent_arena_size", &ArenaPlanner::persistent_arena_size);
 }
 
 }  // namespace
 
 void bind_planners(nb::module_& m) {
+  bind_arena(m);
   bind_graphs(m);
   bind_plans(m);
 }

@@ -34,6 +34,7 @@
 #include "wrappers/per_stream.hpp"
 #include "wrappers/pool_instances.hpp"
 #include "wrappers/record.hpp"
+#include "wrappers/retry.hpp"
 
 namespace allocbench {
 namespace {
@@ -170,7 +171,13 @@ std::unique_ptr<Allocator> build(std::vector<Layer> layers, Device& device) {
 }  // namespace
 
 std::unique_ptr<Allocator> make(std::vector<Layer> const& layers, Device& device) {
-  return build(layers, device);
+  auto allocator = build(layers, device);
+  StrategyInfo const& info = allocator->info();
+  if (info.retry_option.empty()) return allocator;
+  Options const given(layers.back().name, info.options, layers.back().options);
+  Retry::Seconds const longest(given.number(info.retry_option));
+  if (longest <= Retry::Seconds(0)) return allocator;
+  return std::make_unique<Retry>(device, longest, std::move(allocator));
 }
 
 }  // namespace allocbench

@@ -46,6 +46,7 @@ LEFT_OUT: Mapping[str, str] = {
     "bfc:memory_limit": "a limit",
     "bfc:per_process_memory_fraction": "a limit",
     "bfc:system_reserve": "a limit",
+    "bfc:retry_seconds": "waits for other threads, and a replay has none",
     "caching:per_process_memory_fraction": "a limit",
     "caching:throw_on_cudamalloc_oom": "fails requests that others serve",
     "caching:expandable_segments_reserve": "limits addresses, not memory",

@@ -6,6 +6,7 @@ The requirements on every allocator are tested on wrapped ones too, by the cases
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,7 @@ def test_a_wrapper_does_not_change_behavior(name: str, around: str) -> None:
 def test_limit_refuses_calls_that_would_exceed_it() -> None:
     allocator = made("limit:bytes=8MiB,of=naive")
     first = allocator.allocate(5 * MIB)
-    with pytest.raises(allocators.OutOfMemory, match=r"at most 8\.00 MiB \(8388608 bytes\) may"):
+    with pytest.raises(allocators.OutOfMemory, match=r"limit: 8\.00 MiB \(8388608 bytes\)"):
         allocator.allocate(3 * MIB + 1)
     assert allocator.device.stats().malloc_calls == 1  # the device was not called
     allocator.allocate(3 * MIB)
@@ -367,9 +368,14 @@ def test_a_limit_inside_per_stream_is_for_each_stream() -> None:
     assert each.stats().reserved == 8 * MIB
 
 
-def test_counters_cover_all_streams() -> None:
+def test_counters_and_the_memory_log_cover_all_streams() -> None:
     allocator, single = made("per_stream:of=arena"), made("arena")
     for stream in range(3):
         allocator.allocate(1000, stream)
     single.allocate(1000)
     assert allocator.counters() == {name: 3 * n for name, n in single.counters().items()}
+    allocator = made("per_stream:of=bfc", "8MiB")
+    allocator.allocate(1000, stream=5)
+    with pytest.raises(allocators.OutOfMemory) as caught:
+        allocator.allocate(9 * MIB)
+    assert re.search(r"\nstream 0:\n(.|\n)*\nstream 5:\n", str(caught.value))

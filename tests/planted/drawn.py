@@ -39,6 +39,15 @@ DRAWN = (
         "Fatal Python error",
     ),
     Bug(
+        "the arena planner preserves the other tensors",
+        "allocators/native/planners/arena_planner.hpp",
+        "    schedule(preserve_inputs, preserve_intermediates);\n",
+        "    schedule(preserve_intermediates, preserve_inputs);\n",
+        (
+            "tests/allocators/planners/test_arena_planner.py::test_simple_graph_with_inputs_preserved",
+        ),
+    ),
+    Bug(
         "undoing a placement leaves the top of its sections",
         "allocators/native/planners/skyline.hpp",
         "      top_by_section_[section] = top;\n      changed",

@@ -191,6 +191,11 @@ Counters Allocator::counters() const {
   return do_counters();
 }
 
+std::string Allocator::summary() const {
+  std::scoped_lock const guard(lock_);
+  return do_summary();
+}
+
 Size Allocator::room() const { return std::min(device_.room(), permitted()); }
 
 bool Allocator::take_over(std::vector<HeldSegment> const& layout,
@@ -272,8 +277,7 @@ std::string Allocator::describe_failure(Size requested) const {
           "; allocated " + human_bytes(allocated) + " for requests of " +
           human_bytes(stats_.requested.current) + "; free " + human_bytes(reserved - allocated) +
           ", largest free block " + human_bytes(do_largest_free());
-  Size const most = reserved + std::min(room(), do_room());
-  if (most < device_.capacity()) text += "; at most " + human_bytes(most) + " may be reserved";
+  if (std::string const more = do_summary(); !more.empty()) text += "\n" + more;
   return text;
 }
 

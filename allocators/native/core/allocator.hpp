@@ -30,8 +30,10 @@ struct StrategyInfo {
   // The largest request that an empty device of `capacity` bytes must serve.
   Size (*largest_request)(Size capacity) = [](Size capacity) { return capacity; };
   std::string_view exemption = "";  // why largest_request is below the capacity
-  bool by_stream = false;           // a freed block serves only requests of its own stream
-  bool by_pool = false;             // knows private pools; otherwise each has its own instance
+  // The option with the seconds for which a failing request waits for frees by other threads.
+  std::string_view retry_option = "";
+  bool by_stream = false;  // a freed block serves only requests of its own stream
+  bool by_pool = false;    // knows private pools; otherwise each has its own instance
   // Blocks come from a memory pool of the driver, which does not expose its segments: a snapshot
   // shows each block as a segment, and reserved bytes exceed their sum. Not every device has such
   // pools.
@@ -66,6 +68,7 @@ class Allocator {
   Size largest_free() const;              // bytes; 0 when no block is free
   Stats stats() const;
   Counters counters() const;
+  std::string summary() const;  // what this strategy adds to an out-of-memory message
   std::string describe_failure(Size requested) const;  // the out-of-memory message
   Device& device() const { return device_; }
   // From now on, a process forks between two calls of this allocator, which nothing encloses.
@@ -127,6 +130,7 @@ class Allocator {
   virtual Size do_largest_free() const = 0;
   virtual void do_check() const {}  // the rules of this strategy
   virtual Counters do_counters() const { return {}; }
+  virtual std::string do_summary() const { return {}; }  // appended to an out-of-memory message
   virtual bool do_forwards() const {
     return false;
   }  // passes every request on to enclosed allocators

@@ -35,12 +35,15 @@ bool throughout(Lifetime const& one) { return one.first == 0 && one.last == kFor
 
 class Lifetimes {
  public:
-  explicit Lifetimes(Graph const& graph)
-      : graph_(graph), owners_(graph.tensors.size()), alive_(graph.tensors.size()) {
+  Lifetimes(Graph const& graph, GraphOptions const& options)
+      : graph_(graph),
+        options_(options),
+        owners_(graph.tensors.size()),
+        alive_(graph.tensors.size()) {
     std::iota(owners_.begin(), owners_.end(), 0);
-    share();
+    if (!options.preserve_intermediates) share();
     find_begins();
-    find_ends();
+    if (!options.preserve_intermediates) find_ends();
   }
 
   std::vector<int> const& owners() const { return owners_; }
@@ -59,7 +62,7 @@ class Lifetimes {
     };
     add(graph_.outputs);
     add(graph_.variables);
-    add(graph_.inputs);
+    if (options_.preserve_inputs) add(graph_.inputs);
     for (Operator const& op : graph_.operators) add(op.inputs);
     return readers;
   }
@@ -123,6 +126,7 @@ class Lifetimes {
   }
 
   Graph const& graph_;
+  GraphOptions const& options_;
   std::vector<int> owners_;
   std::vector<std::optional<Lifetime>> alive_;
 };
@@ -194,10 +198,10 @@ void check(Graph const& graph) {
   }
 }
 
-GraphPlan plan_graph(std::string_view planner, Graph const& graph, Size alignment,
+GraphPlan plan_graph(std::string_view planner, Graph const& graph, GraphOptions const& options,
                      SearchBudget const& budget) {
   check(graph);
-  Lifetimes const tensors(graph);
+  Lifetimes const tensors(graph, options);
   GraphPlan result{std::vector<std::optional<Size>>(graph.tensors.size()), tensors.owners()};
   std::vector<int> const order = order_for(planner, graph, tensors);
 
@@ -215,7 +219,7 @@ GraphPlan plan_graph(std::string_view planner, Graph const& graph, Size alignmen
         lifetimes.push_back(lifetime);
       }
     }
-    BoundedPlan bounded_plan = plan(planner, lifetimes, alignment, budget);
+    BoundedPlan bounded_plan = plan(planner, lifetimes, options.alignment, budget);
     for (std::size_t i = 0; i < planned.size(); ++i)
       result.offsets[planned[i]] = bounded_plan.plan.offsets[i];
     return bounded_plan;

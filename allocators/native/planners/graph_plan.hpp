@@ -4,7 +4,7 @@
 // TFLite's current ArenaPlanner, with a choice of planners in addition to its own (greedy_by_size).
 // A tensor becomes alive at the operator that writes it (graph inputs and variables: at the first
 // operator) and is freed after the last operator that reads it. Variables, graph outputs and
-// tensors that no operator reads are never freed, nor are graph inputs.
+// tensors that no operator reads are never freed, nor are graph inputs if they are preserved.
 //
 // In-place operators: the first output uses the memory of an input, that is, of the input's owner,
 // which then lives until the last reader of any tensor that uses its memory:
@@ -59,6 +59,12 @@ struct Graph {
 // Throws SpecError for a tensor index that is out of range.
 void check(Graph const& graph);
 
+struct GraphOptions {
+  bool preserve_inputs = true;
+  bool preserve_intermediates = false;  // free only temporaries, and compute nothing in place
+  Size alignment = 64;
+};
+
 struct GraphPlan {
   std::vector<std::optional<Size>> offsets;  // of each tensor in its arena
   std::vector<int> owners;                   // of each tensor: itself, unless computed in place
@@ -67,7 +73,7 @@ struct GraphPlan {
 };
 
 // Throws SpecError for an unknown planner or tensor index, and whatever `plan` throws.
-GraphPlan plan_graph(std::string_view planner, Graph const& graph, Size alignment,
+GraphPlan plan_graph(std::string_view planner, Graph const& graph, GraphOptions const& options,
                      SearchBudget const& budget = {});
 
 }  // namespace allocbench

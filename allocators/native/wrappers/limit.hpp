@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 
+#include "core/text.hpp"
 #include "wrappers/wrapper.hpp"
 
 namespace allocbench {
@@ -45,6 +46,12 @@ class Limit final : public Wrapper, public TakesOver {
   void do_check() const override {
     Wrapper::do_check();
     require(counted().reserved.peak <= bytes_, "reserved bytes never exceed the limit");
+  }
+
+  std::string do_summary() const override {
+    std::string const inside = Wrapper::do_summary();
+    return "limit: " + human_bytes(bytes_) + " of reserved bytes" +
+           (inside.empty() ? "" : "\n" + inside);
   }
 
   Size bytes_;

@@ -134,6 +134,18 @@ class PerStream final : public Allocator, public ServesPools, public LiveSetting
     return sums;
   }
 
+  std::string do_summary() const override {
+    std::map<Stream, Index> const in_order(by_stream_.begin(), by_stream_.end());
+    std::string text;
+    for (auto const& [stream, instance] : in_order) {
+      std::string const inside = instances_[instance].summary();
+      if (inside.empty()) continue;
+      if (!text.empty()) text += "\n";
+      text += "stream " + std::to_string(without_pool(stream)) + ":\n" + inside;
+    }
+    return text;
+  }
+
   void change(std::function<void(LiveSettings&)> const& how) {
     std::scoped_lock const guard(lock());
     instances_.use_all([&](Allocator& one) { how(live_settings(one)); });

@@ -78,6 +78,7 @@ class Wrapper : public Allocator, public ServesPools, public LiveSettings {
                 inside.reserved.current == counted().reserved.current,
             "a wrapper and the allocator inside it count the same bytes");
   }
+  std::string do_summary() const override { return inner_->summary(); }
   std::vector<Segment> do_snapshot() const override { return inner_->snapshot(); }
   Size do_largest_free() const override { return inner_->largest_free(); }
 

@@ -115,9 +115,18 @@ def test_a_chain_of_in_place_operators_has_one_owner() -> None:
     assert result.offsets[4] not in {result.offsets[1], result.offsets[0]}
 
 
-def test_graph_inputs_never_die() -> None:
+def test_preserved_intermediates_share_nothing_and_never_die() -> None:
+    chain: list[Op] = [("CONV_2D", [0], [1]), ("RELU", [1], [2]), ("RESHAPE", [2], [3])]
+    assert plan(chain, [3]).arena_size == 192
+    result = plan([*chain, ("RELU", [3], [4])], [4], preserve_intermediates=True)
+    assert result.owners == [0, 1, 2, 3, 4]
+    assert result.arena_size == 5 * 64
+
+
+def test_inputs_are_preserved_unless_told_otherwise() -> None:
     chain: list[Op] = [("RELU", [0], [1]), ("RELU", [1], [2]), ("RELU", [2], [3])]
     assert plan(chain, [3]).arena_size == 3 * 64
+    assert plan(chain, [3], preserve_inputs=False).arena_size == 2 * 64
 
 
 def test_variables_have_their_own_arena_and_dynamic_tensors_have_no_offset() -> None:

@@ -265,6 +265,9 @@ def test_the_memory_limit_can_be_a_fraction_of_the_capacity(make: Make) -> None:
         "per_process_memory_fraction=nan",
         "fragmentation_fraction=-0.1",
         "fragmentation_fraction=1.5",
+        "retry_seconds=-1",
+        "retry_seconds=nan",
+        "retry_seconds=86401",
     ],
 )
 def test_options_out_of_range_are_refused(make: Make, options: str) -> None:
