@@ -164,18 +164,19 @@ def main() -> None:
         os.chdir(folder)
         table = pd.read_csv(RESULTS)
         if arguments.stage == "predict":
-            added = pd.DataFrame(predicted(arguments.python, table))
-            pd.concat([table, added]).to_csv(RESULTS, index=False)
-            return
+            table = pd.concat([table, pd.DataFrame(predicted(arguments.python, table))])
         table = table.astype({**dict.fromkeys(RUN, "Int64"), WHY: "string"})
+        if arguments.stage == "predict":
+            table.to_csv(RESULTS, index=False)
+            return
         for index in table.index[table[RUN[0]].isna()]:
             program, edit = map(str, table.loc[index, ["program", "edit"]])
             found: dict[str, int | str]
             try:
                 found = {**ran(arguments.python, program, edit), WHY: ""}
             except UserError as error:
-                told = str(error).replace(f"{ROOT}{os.sep}", "")
-                found = {WHY: told.replace(arguments.python, "python")}
+                told = str(error).replace(arguments.python, "python")
+                found = {WHY: told.replace(f"{ROOT}{os.sep}", "")}
             print(program, edit, found, flush=True)
             for column, value in found.items():
                 table.loc[index, column] = value
