@@ -25,6 +25,7 @@ EIGHT_BIT_BLOCK = 256
 LORA_RANK = 16
 """Columns of the two matrices that LoRA trains for each weight."""
 _optimizers: list[Any] = []
+_models: list[Any] = []
 
 
 def before_models(torch: Any) -> None:
@@ -167,8 +168,9 @@ def _empty_cache(torch: Any, where: str) -> None:
 
 
 def _empty_cache_of_model(torch: Any, root: Any, _modules: Mapping[str, Any], where: str) -> None:
-    """PyTorch gives its cache back before each call of the model."""
-    if where == "call":
+    """PyTorch gives its cache back before each call of the model that is called first."""
+    if where == "call" and not _models:
+        _models.append(root)
         _around(root, lambda: torch.cuda.empty_cache())
 
 

@@ -167,7 +167,7 @@ class TrainingBlocks:
 
     @property
     def call_begins(self) -> Floats:
-        """The instants before each call of the model, without the first one.
+        """The instants before each call of the model.
 
         The module that allocates first in a call of the model begins each one.
         """
@@ -178,7 +178,7 @@ class TrainingBlocks:
             return np.zeros(0)
         first = self.module[index] == self.module[index[0]]
         begins = index[first & ~np.append(False, first[:-1])]
-        at: Floats = self.allocs[begins[1:]].astype(np.float64) - 0.5
+        at: Floats = self.allocs[begins].astype(np.float64) - 0.5
         return at
 
     @cached_property

@@ -190,21 +190,27 @@ def _has_buckets(blocks: TrainingBlocks) -> bool:
 
 def sharding(blocks: TrainingBlocks, ranks: int) -> Iterator[Edit]:
     """What GPUs that train together need not all hold."""
+    as_before, more = "the traffic of data parallelism", "1.5 times the traffic of data parallelism"
     stages = (
-        ((STATE,), "optimizer state", "the traffic of data parallelism"),
-        ((STATE, GRADIENTS), "optimizer state and gradients", "the traffic of data parallelism"),
+        ((STATE,), "optimizer state", "ZeroRedundancyOptimizer", as_before),
+        (
+            (STATE, GRADIENTS),
+            "optimizer state and gradients",
+            "FSDP's fully_shard(..., reshard_after_forward=False)",
+            as_before,
+        ),
         (
             (STATE, GRADIENTS, PARAMETERS),
             "optimizer state, gradients and parameters",
-            "1.5 times the traffic of data parallelism",
+            "FSDP's fully_shard",
+            more,
         ),
     )
-    for stage, (kinds, what, traffic) in enumerate(stages, start=1):
+    for stage, (kinds, what, means, traffic) in enumerate(stages, start=1):
         if blocks.has(*kinds) and (stage < 3 or blocks.calls):
             yield Edit(
                 f"ZeRO-{stage} on {ranks} GPUs",
-                f"{what} split over {ranks} GPUs: "
-                + ("FSDP's fully_shard, or DeepSpeed" if stage == 3 else "DeepSpeed"),
+                f"{what} split over {ranks} GPUs: {means}, or DeepSpeed",
                 f"{ranks} GPUs; {traffic}",
                 "sharding",
                 4,
