@@ -171,17 +171,13 @@ def _empty_cache_of_model(torch: Any, root: Any, _modules: Mapping[str, Any], wh
     """PyTorch gives its cache back before each call of the model that is called first."""
     if where == "call" and not _models:
         _models.append(root)
-        _around(root, lambda: torch.cuda.empty_cache())
+        forward = root.forward
 
+        def called(*arguments: Any, **options: Any) -> Any:
+            torch.cuda.empty_cache()
+            return forward(*arguments, **options)
 
-def _around(module: Any, before: Callable[[], object]) -> None:
-    forward = module.forward
-
-    def called(*arguments: Any, **options: Any) -> Any:
-        before()
-        return forward(*arguments, **options)
-
-    module.forward = called
+        root.forward = called
 
 
 def _checkpoint(torch: Any, _root: Any, modules: Mapping[str, Any], chosen: Sequence[str]) -> None:

@@ -228,7 +228,7 @@ class TrainingBlocks:
     def _output(self, alive: Ints) -> int:
         """Of the blocks that outlive a call, the last one that is no statistic; -1 without any."""
         size = self.table.size[alive]
-        large = alive[size * _STATISTIC > size.max(initial=0)]
+        large = alive[~is_statistic(size, size)]
         return int(large[-1]) if len(large) else -1
 
     @cached_property
@@ -238,6 +238,11 @@ class TrainingBlocks:
         for block in np.flatnonzero(self.kind == BACKWARD).tolist():
             uses.setdefault(int(self.source[block]), int(self.allocs[block]))
         return uses
+
+
+def is_statistic(size: Ints, of: Ints) -> Mask:
+    """bool, which sizes are those of statistics beside blocks of other sizes."""
+    return size * _STATISTIC <= of.max(initial=0)
 
 
 def _repeated(module: str) -> str:

@@ -22,7 +22,7 @@ _ERRORS = {
 leaves the order of the others, most where fragmentation depends on an order that is modelled."""
 _ERROR = 0.1
 """Error of the other families."""
-_BELOW = {"activations": 0.35, "precision": 0.25}
+_BELOW = {"activations": 0.35, "precision": 0.25, "state": 0.1}
 """How much less than the estimate the need may be, where this is more than its error."""
 
 

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from allocbench.questions.edits.edit import Edit
-from allocbench.questions.training_blocks import BYTES, Key, TrainingBlocks
+from allocbench.questions.training_blocks import BYTES, Key, TrainingBlocks, is_statistic
 from allocbench.workloads.block_origins import (
     ACTIVATIONS,
     BACKWARD,
@@ -24,6 +24,9 @@ from allocbench.workloads.block_origins import (
 )
 from allocbench.workloads.block_table import BlockTable, Floats, Ints, Mask
 from allocbench.workloads.edits_hook import LORA_RANK
+
+_ALIVE = 3
+"""Large blocks of a frozen module that are alive at a time."""
 
 
 def precision(blocks: TrainingBlocks) -> Iterator[Edit]:
@@ -103,7 +106,10 @@ def trained(blocks: TrainingBlocks) -> Iterator[Edit]:
 
 
 def _frozen(blocks: TrainingBlocks, modules: set[str], own: Mask, table: BlockTable) -> BlockTable:
-    """Frozen modules have no gradients and states, save nothing, and have no backward pass."""
+    """Frozen modules have no gradients and states, save nothing, and have no backward pass.
+
+    Of what they saved, some blocks are alive at a time: the inputs and the output of an operator.
+    """
     gone = own & np.isin(blocks.kind, (GRADIENTS, STATE, UPDATE))
     freed = table.freed.copy()
     ends = np.append(blocks.starts[1:], np.inf)
@@ -118,9 +124,12 @@ def _frozen(blocks: TrainingBlocks, modules: set[str], own: Mask, table: BlockTa
         for number in frozen:
             call, following = calls[number], calls[min(number + 1, len(calls) - 1)]
             since = begin if number == frozen[0] else call.begin
-            inside = saved & (table.born > since) & (table.born < call.end)
             output = table.origin == call.output
-            freed[inside & ~output] = np.minimum(freed[inside & ~output], call.end)
+            inside = saved & (table.born > since) & (table.born < call.end) & ~output
+            freed[inside] = np.minimum(freed[inside], call.end)
+            large = np.flatnonzero(inside & ~is_statistic(table.size, table.size[inside]))
+            large = large[np.argsort(table.born[large], kind="stable")]
+            freed[large[:-_ALIVE]] = np.minimum(freed[large[:-_ALIVE]], table.born[large[_ALIVE:]])
             if number != frozen[-1]:
                 freed[output] = np.minimum(freed[output], following.end)
     return replace(table, freed=freed).only(~gone[table.origin])
