@@ -15,6 +15,7 @@ _ERRORS = {
     "state": 0.05,
     "activations": 0.15,
     "batch": 0.15,
+    "precision": 0.15,
     "places": 0.05,
     "setting": 0.0,
 }
