@@ -242,7 +242,8 @@ class TrainingBlocks:
 
 def is_statistic(size: Ints, of: Ints) -> Mask:
     """bool, which sizes are those of statistics beside blocks of other sizes."""
-    return size * _STATISTIC <= of.max(initial=0)
+    small: Mask = size * _STATISTIC <= of.max(initial=0)
+    return small
 
 
 def _repeated(module: str) -> str:
