@@ -4,9 +4,8 @@
 // The pool of buffers: a request takes the smallest of up to 256 free buffers that is large enough,
 // the first one among equals, unless it is 64 GiB larger. A new buffer has 5 % more than the
 // request, rounded up to 256 bytes. If the device refuses, all free buffers are returned, and the
-// request is retried. A freed buffer for which no place is left is returned. A request looks at the
-// places that were ever in use, up to a buffer of its size, and a free up to an empty place; ggml
-// looks at all 256.
+// request is retried. A freed buffer goes to the first empty place; if there is none, it is
+// returned. A request finds its buffer in O(log n) steps; ggml looks at all 256 places.
 //
 // The pool with virtual memory is a stack in a reservation of 32 GiB. A request takes the next
 // multiple of 128 bytes, and memory is mapped at the end when it is short, by one call. ggml frees
@@ -18,6 +17,9 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
+#include <bit>
+#include <cstdint>
 #include <map>
 #include <utility>
 #include <vector>
@@ -29,6 +31,7 @@ namespace allocbench {
 class GgmlPool : public Allocator {
  public:
   static constexpr Size kRounding = 256, kStackRounding = 128, kStack = 32 * kGiB;
+  static constexpr Size kMostMore = 64 * kGiB;
   static constexpr std::size_t kPlaces = 256;
   static constexpr Option options[] = {
       {"vmm", OptionType::kFlag, "false",
@@ -65,26 +68,23 @@ class GgmlPool : public Allocator {
     if (!found) return {};
     Block const& block = found.mapped();
     if (stack_) return block;
-    auto const place =
-        static_cast<std::size_t>(std::ranges::find(sizes_, Size{0}) - sizes_.begin());
+    std::size_t const place = empty_place();
     if (place == kPlaces) {
       release(address, block.size);
       return block;
     }
-    if (place == sizes_.size()) {
-      sizes_.emplace_back();
-      addresses_.emplace_back();
-    }
-    sizes_[place] = block.size;
+    used_[place / 64] |= std::uint64_t{1} << place % 64;
     addresses_[place] = address;
+    std::pair const buffer{block.size, place};
+    free_.insert(std::ranges::lower_bound(free_, buffer), buffer);
     return block;
   }
 
   void do_trim() override {
     if (!returns_memory()) return;
     for (Block const& buffer : free_buffers()) release(buffer.address, buffer.size);
-    sizes_.clear();
-    addresses_.clear();
+    free_.clear();
+    used_ = {};
     for (; !mapped_.empty() && mapped_.back().address >= top(); mapped_.pop_back())
       unmap(mapped_.back().address, mapped_.back().size, mapped_.back().size);
   }
@@ -104,21 +104,29 @@ class GgmlPool : public Allocator {
  private:
   std::vector<Block> free_buffers() const {
     std::vector<Block> all;
-    for (std::size_t place = 0; place < sizes_.size(); ++place)
-      if (sizes_[place] != 0) all.push_back({addresses_[place], sizes_[place]});
+    for (auto const& [size, place] : free_) all.push_back({addresses_[place], size});
     return all;
+  }
+
+  // The first place without a free buffer, or kPlaces.
+  std::size_t empty_place() const {
+    std::size_t place = 0;
+    for (std::uint64_t const word : used_) {
+      if (~word != 0) return place + static_cast<std::size_t>(std::countr_one(word));
+      place += 64;
+    }
+    return kPlaces;
   }
 
   // A free buffer, or a new one.
   Block take(Size requested) {
-    std::size_t best = kPlaces;
-    Size rest = Size{1} << 36;
-    for (std::size_t place = 0; place < sizes_.size() && rest != 0; ++place)
-      if (Size const more = sizes_[place] - requested; more < rest) {  // huge if it is too small
-        best = place;
-        rest = more;
-      }
-    if (best != kPlaces) return {addresses_[best], std::exchange(sizes_[best], 0)};
+    auto const fit = std::ranges::lower_bound(free_, std::pair{requested, std::size_t{0}});
+    if (fit != free_.end() && fit->first - requested < kMostMore) {
+      auto const [size, place] = *fit;
+      free_.erase(fit);
+      used_[place / 64] &= ~(std::uint64_t{1} << place % 64);
+      return {addresses_[place], size};
+    }
     Size const size = round_up(requested + requested / 20, kRounding);
     Address address = acquire(size);
     if (address == 0) {
@@ -146,10 +154,11 @@ class GgmlPool : public Allocator {
 
   bool stack_;
   std::map<Address, Block> live_;
-  std::vector<Size> sizes_;  // of free buffers, by place; 0: an empty place
-  std::vector<Address> addresses_;
-  Address base_ = 0;           // of the stack
-  std::vector<Block> mapped_;  // by one call each, in order
+  std::vector<std::pair<Size, std::size_t>> free_;     // buffers: size and place, in order
+  std::array<std::uint64_t, kPlaces / 64> used_ = {};  // a bit for each place with a free buffer
+  std::array<Address, kPlaces> addresses_ = {};        // of free buffers, by place
+  Address base_ = 0;                                   // of the stack
+  std::vector<Block> mapped_;                          // by one call each, in order
 };
 
 }  // namespace allocbench
