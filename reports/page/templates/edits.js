@@ -40,9 +40,7 @@ class Edits {
       box.closest("tr").classList.toggle("apart", choice.edits.length > 0 && !joins);
     }
     this.root.querySelector(".readout").textContent = choice.words;
-    const names = this.kinds();
-    this.root.querySelector(".legend").replaceChildren(...names.map(([name, color]) =>
-      make("li", {}, make("i", { style: `background:${color}` }), name || "of unknown kind")));
+    fillLegend(this.root, this.kinds().map(([name, color]) => [color, name || "of unknown kind"]));
     this.draw();
   }
 

@@ -10,6 +10,8 @@ const METRICS = {
   device_seconds: { title: "device time so far", table: "moments", show: units.seconds },
 };
 
+const AXIS = { stroke: () => ink("faint"), grid: { stroke: () => ink("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
+
 class Explorer {
   constructor(root, about) {
     this.root = root;
@@ -146,15 +148,14 @@ class Explorer {
   plot(place, words, data, series, { height, show, bound, top }) {
     const holder = make("div", { className: "plot", tabIndex: 0, role: "application", "aria-label": `${words}. Arrow keys move the cursor, plus and minus zoom, 0 shows all.` });
     place.append(holder);
-    const axis = { stroke: () => ink("faint"), grid: { stroke: () => ink("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
     const largestShown = top || 1.04 * Math.max(bound ? this.about.max_load || 0 : 0, ...data.slice(1).map(largest)) || 1;
     const chart = new uPlot({
       width: holder.clientWidth, height, padding: [18, 18, 0, 0], legend: { show: false },
       cursor: { y: false, drag: { x: true, y: false } },
       scales: { x: { time: false, range: (u, low, high) => [low, high] }, y: { range: [0, largestShown] } },
       axes: [
-        { ...axis, values: (u, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? short(tick) : "")), size: 28 },
-        { ...axis, values: (u, ticks) => ticks.map((tick) => show(tick)), size: 74, splits: byteSplits(show) },
+        { ...AXIS, values: (u, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? short(tick) : "")), size: 28 },
+        { ...AXIS, values: (u, ticks) => ticks.map((tick) => show(tick)), size: 74, splits: byteSplits(show) },
       ],
       series: [{ label: "event" }, ...series],
       hooks: {
@@ -249,23 +250,9 @@ class Explorer {
   }
 
   press(event) {
-    const [low, high] = this.range, span = high - low;
+    const [low, high] = this.range;
     const at = this.cursor === null ? (low + high) / 2 : this.cursor;
-    const step = Math.max(1, span / (event.shiftKey ? 20 : 200));
-    const actions = {
-      ArrowLeft: () => this.moveTo(at - step),
-      ArrowRight: () => this.moveTo(at + step),
-      Home: () => this.moveTo(low),
-      End: () => this.moveTo(high),
-      "+": () => this.zoom(at - span / 4, at + span / 4),
-      "=": () => this.zoom(at - span / 4, at + span / 4),
-      "-": () => this.zoom(at - span, at + span),
-      0: () => this.zoom(0, this.about.events - 1),
-      Escape: () => this.moveTo(null),
-    };
-    if (!actions[event.key] || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    actions[event.key]();
+    act(event, this, at, high, { 0: () => this.zoom(0, this.about.events - 1), Escape: () => this.moveTo(null) });
   }
 }
 

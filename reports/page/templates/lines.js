@@ -41,15 +41,14 @@ function linePanel(figure, found, rows, kind) {
     mine.sort((a, b) => x(a) - x(b));
     return [mine.map(x), mine.map((n) => found[kind.y][n])];
   });
-  const axis = { stroke: () => ink("faint"), grid: { stroke: () => ink("line"), width: 1 }, ticks: { show: false }, font: "12px system-ui, sans-serif" };
   const label = kind.isHistory ? (tick) => (commits[tick] || "").slice(0, 7) : kind.byTime ? units.seconds : short;
   const wide = kind.byTime ? { distr: 3 } : {};
   new uPlot({
     width: figure.clientWidth, height: 200, padding: [8, kind.isHistory ? 30 : 16, 0, 0], legend: { show: false }, cursor: { show: false },
     scales: { x: { time: false, ...wide }, y: kind.byTime ? { range: [0, 1] } : kind.isHistory ? { range: (u, low, high) => [0, 1.05 * high] } : {} },
     axes: [
-      { ...axis, values: (u, all) => all.map((tick) => (tick === null || (kind.isHistory && tick % 1) ? "" : label(tick))), size: 28, space: 70 },
-      { ...axis, values: (u, all) => all.map((tick) => show(tick)), size: 74, splits: byteSplits(show) },
+      { ...AXIS, values: (u, all) => all.map((tick) => (tick === null || (kind.isHistory && tick % 1) ? "" : label(tick))), size: 28, space: 70 },
+      { ...AXIS, values: (u, all) => all.map((tick) => show(tick)), size: 74, splits: byteSplits(show) },
     ],
     series: [{}, ...names.map((name) => ({
       label: name, stroke: report.looks[name].color, dash: report.looks[name].dash, width: 1.5, spanGaps: true,

@@ -118,19 +118,14 @@ class AddressMap {
   }
 
   draw() {
-    const scale = devicePixelRatio, width = this.canvas.clientWidth;
+    const width = this.canvas.clientWidth;
     if (!width) return;
     this.rows = width < 600 ? 32 : 22;
     this.row = 16;
     this.perRow = this.most / this.rows;
-    const height = this.rows * this.row;
-    this.canvas.width = width * scale;
-    this.canvas.height = height * scale;
-    this.canvas.style.height = `${height}px`;
-    const context = this.canvas.getContext("2d");
-    context.scale(scale, scale);
+    const context = sized(this.canvas, width, this.rows * this.row);
     context.fillStyle = ink("paper");
-    context.fillRect(0, 0, width, height);
+    context.fillRect(0, 0, width, this.rows * this.row);
     this.spots = [];
     for (const area of this.layout.areas) this.fill(context, area.start, area.size, ink("free"));
     const places = this.layout.areas.map((area) => area.address);
@@ -242,11 +237,7 @@ class AddressMap {
     const entries = { state: [[this.one.color, "allocated"], [ink("waste"), "lost to rounding"]], age: [[shade(0), "new"], [shade(0.5), ""], [shade(1), "old"]] }[this.color.value]
       || [...this.operators.map((name, n) => [OPERATORS[n], name || "unnamed"]), [OTHER, "other"]];
     const every = [...entries, [ink("free"), "free"], ...(this.atFailure() ? [[ink("failed"), "pins the failed request"]] : [])];
-    this.root.querySelector(".legend").replaceChildren(...every.map(([color, words]) => {
-      const mark = make("i", {});
-      mark.style.background = color;
-      return make("li", {}, mark, words);
-    }));
+    fillLegend(this.root, every);
     this.root.querySelector(".line").textContent = `One line is ${units.bytes(Math.round(this.perRow))}; a dark stroke marks the start of a segment.`;
   }
 }

@@ -1,6 +1,25 @@
 // Memory over time, stacked by what it holds; what is alive at an instant; all share the instant.
 const ROWS_AT_FIRST = 10;
 
+// What a key does in a chart of events, with the instant `at` and the last event `end` in sight.
+function act(key, chart, at, end, others) {
+  const [low, high] = chart.range, span = high - low;
+  const step = Math.max(1, span / (key.shiftKey ? 20 : 200));
+  const actions = {
+    ArrowLeft: () => chart.moveTo(at - step),
+    ArrowRight: () => chart.moveTo(at + step),
+    Home: () => chart.moveTo(low),
+    End: () => chart.moveTo(end),
+    "+": () => chart.zoom(at - span / 4, at + span / 4),
+    "=": () => chart.zoom(at - span / 4, at + span / 4),
+    "-": () => chart.zoom(at - span, at + span),
+    ...others,
+  };
+  if (!actions[key.key] || key.ctrlKey || key.metaKey) return;
+  key.preventDefault();
+  actions[key.key]();
+}
+
 // The button of a table that does not have all rows at first.
 function tellMore(root, count, every, toggle) {
   const more = root.querySelector("button.more");
@@ -181,26 +200,13 @@ class Program extends StackedArea {
   }
 
   key(event) {
-    const [low, high] = this.range, span = high - low;
-    const step = Math.max(1, Math.round(span / (event.shiftKey ? 20 : 200)));
-    const go = (to) => () => this.moveTo(to);
-    const actions = {
-      ArrowLeft: go(this.event - step),
-      ArrowRight: go(this.event + step),
-      Home: go(low),
-      End: go(high - 1),
+    act(event, this, this.event, this.range[1] - 1, {
       ArrowUp: () => this.next(1),
       ArrowDown: () => this.next(-1),
       Enter: () => this.block !== null && this.follow(this.block),
-      "+": () => this.zoom(this.event - span / 4, this.event + span / 4),
-      "=": () => this.zoom(this.event - span / 4, this.event + span / 4),
-      "-": () => this.zoom(this.event - span, this.event + span),
       0: () => this.zoom(0, this.blocks.events),
       Escape: () => (this.blocks.only.length ? this.filter(this.blocks.only.slice(0, -1)) : this.select(null)),
-    };
-    if (!actions[event.key] || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    actions[event.key]();
+    });
   }
 
   // The next large block upwards or downwards at the instant.

@@ -302,6 +302,11 @@ function sized(canvas, width, height) {
   return context;
 }
 
+// The entries of a legend: a color and words each.
+function fillLegend(root, entries) {
+  root.querySelector(".legend").replaceChildren(...entries.map(([color, words]) => make("li", {}, make("i", { style: `background: ${color}` }), words)));
+}
+
 function line(context, x, y, toX, toY) {
   context.beginPath();
   context.moveTo(x, y);
