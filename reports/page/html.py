@@ -211,9 +211,8 @@ def of_edits(
     the `card`, or None.
     """
     given = {"events": events, "capacity": capacity, "card": _card(card), "choices": choices}
-    return page(
-        "edits.html.j2", pack({}, cases=[], edits=given), title=title, words=words, edits=edits
-    )
+    data, names = pack({}, cases=[], edits=given), {card: on_device(card)}
+    return page("edits.html.j2", data, names, title=title, words=words, edits=edits)
 
 
 def of_history(history: pd.DataFrame, title: str) -> str:
