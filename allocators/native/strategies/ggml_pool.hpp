@@ -18,8 +18,6 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
-#include <cstdint>
 #include <map>
 #include <utility>
 #include <vector>
@@ -68,12 +66,12 @@ class GgmlPool : public Allocator {
     if (!found) return {};
     Block const& block = found.mapped();
     if (stack_) return block;
-    std::size_t const place = empty_place();
+    auto const place =
+        static_cast<std::size_t>(std::ranges::find(addresses_, Address{0}) - addresses_.begin());
     if (place == kPlaces) {
       release(address, block.size);
       return block;
     }
-    used_[place / 64] |= std::uint64_t{1} << place % 64;
     addresses_[place] = address;
     std::pair const buffer{block.size, place};
     free_.insert(std::ranges::lower_bound(free_, buffer), buffer);
@@ -84,7 +82,7 @@ class GgmlPool : public Allocator {
     if (!returns_memory()) return;
     for (Block const& buffer : free_buffers()) release(buffer.address, buffer.size);
     free_.clear();
-    used_ = {};
+    addresses_ = {};
     for (; !mapped_.empty() && mapped_.back().address >= top(); mapped_.pop_back())
       unmap(mapped_.back().address, mapped_.back().size, mapped_.back().size);
   }
@@ -108,24 +106,13 @@ class GgmlPool : public Allocator {
     return all;
   }
 
-  // The first place without a free buffer, or kPlaces.
-  std::size_t empty_place() const {
-    std::size_t place = 0;
-    for (std::uint64_t const word : used_) {
-      if (~word != 0) return place + static_cast<std::size_t>(std::countr_one(word));
-      place += 64;
-    }
-    return kPlaces;
-  }
-
   // A free buffer, or a new one.
   Block take(Size requested) {
     auto const fit = std::ranges::lower_bound(free_, std::pair{requested, std::size_t{0}});
     if (fit != free_.end() && fit->first - requested < kMostMore) {
       auto const [size, place] = *fit;
       free_.erase(fit);
-      used_[place / 64] &= ~(std::uint64_t{1} << place % 64);
-      return {addresses_[place], size};
+      return {std::exchange(addresses_[place], 0), size};
     }
     Size const size = round_up(requested + requested / 20, kRounding);
     Address address = acquire(size);
@@ -154,11 +141,10 @@ class GgmlPool : public Allocator {
 
   bool stack_;
   std::map<Address, Block> live_;
-  std::vector<std::pair<Size, std::size_t>> free_;     // buffers: size and place, in order
-  std::array<std::uint64_t, kPlaces / 64> used_ = {};  // a bit for each place with a free buffer
-  std::array<Address, kPlaces> addresses_ = {};        // of free buffers, by place
-  Address base_ = 0;                                   // of the stack
-  std::vector<Block> mapped_;                          // by one call each, in order
+  std::vector<std::pair<Size, std::size_t>> free_;  // buffers: size and place, in order
+  std::array<Address, kPlaces> addresses_ = {};     // of free buffers; 0: an empty place
+  Address base_ = 0;                                // of the stack
+  std::vector<Block> mapped_;                       // by one call each, in order
 };
 
 }  // namespace allocbench
