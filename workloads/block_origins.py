@@ -168,7 +168,8 @@ def _derived(
 
     left = backward & (ends > begin)
     # Not the workspaces of cuBLAS, one for each thread: they come after the first input.
-    initial = forward & lasting & (allocs < first_saved)
+    unseen = names_at(trace, trace.label, allocs) == UNSEEN
+    initial = forward & lasting & (allocs < first_saved) & ~unseen
     if earlier.any():
         after = _first_update(trace, steps)
         stays = ends == len(trace)
@@ -205,7 +206,6 @@ def _derived(
     kind[left & np.isin(size, sizes)] = GRADIENTS
     kind[update] = UPDATE
     kind[update & (ends > end)] = STATE
-    unseen = names_at(trace, trace.label, allocs) == UNSEEN
     kind[unseen] = UNKNOWN
     return kind
 

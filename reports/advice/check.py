@@ -255,7 +255,7 @@ def held(device: str, size: int, load: int) -> str:
     return cannot_tell(
         device,
         f"{units.size(size)} were reserved before the recording begins, and how much of them the"
-        f" program needed is not recorded. It needs at least {units.size(load)}",
+        f" program used is not recorded. The largest load that was recorded is {units.size(load)}",
     )
 
 

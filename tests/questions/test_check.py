@@ -37,7 +37,8 @@ def program(**part: Any) -> Trace:
 def growing(kept: int, steps: int = 10) -> Trace:
     events: list[Event] = []
     for step in range(steps):
-        events += [(MARK, 1, 0), (ALLOC, 2 * step, 64 * MIB), (ALLOC, 2 * step + 1, kept)]
+        events += [(MARK, 1, 0), (ALLOC, 2 * step, 64 * MIB)]
+        events += [(ALLOC, 2 * step + 1, kept)] if kept else []
         events += [(FREE, 2 * step, 0)]
     return make(events, labels=("", "step"))
 
@@ -148,6 +149,22 @@ def test_a_part_of_a_program_never_fits_by_mistake(
     assert answer.bound
     assert answer.unknown
     assert answer.exit_code == {"fits": 0, "too_big": 1, "unknown": 2}[verdict]
+
+
+@pytest.mark.parametrize(("steps", "verdict"), [(2, "unknown"), (3, "fits")])
+def test_three_steps_of_a_program_that_goes_on_show_its_need(steps: int, verdict: str) -> None:
+    part = replace(growing(0, steps), coverage=Coverage(ends="open"))
+    assert check(part, "sim:1GiB").verdict == verdict
+
+
+def test_what_was_held_before_the_recording_is_the_least_need() -> None:
+    run = Runner(program(begins="later", held=300 * MIB, live=128 * MIB), "sim:1GiB")
+    assert run.min_capacity("caching") == run.min_capacity("naive") == 300 * MIB
+    assert run.on("sim:256MiB").completes("caching") is False
+    answer = check(run.trace, "sim:256MiB")
+    assert answer.verdict == "unknown"
+    assert "192 MiB" in answer.sentence  # the weights and the work of a step
+    assert "needs" not in answer.sentence
 
 
 def test_without_a_device_the_smallest_card_is_named() -> None:

@@ -13,12 +13,13 @@ import pytest
 from allocbench.questions.failure import operators
 from allocbench.questions.holding import alike, by_kind, by_module, holders, places_in_words
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, block_origins, write
+from allocbench.workloads.coverage import UNSEEN as BEFORE
 from tests.commands import folder, run
 from tests.traces import make
 
 __all__ = ["folder"]  # the fixture, by its import
 LABELS = ("", "step", "Optimizer.step#SGD.step", "model.py:1:f", "train.py:2:f", "train.py:3:f")
-BACKWARD, STEP, UPDATE, MODEL, INPUT, LOSS = range(6)
+BACKWARD, STEP, UPDATE, MODEL, INPUT, LOSS, UNSEEN = range(7)
 
 
 def training(steps: int = 3, keeps_gradients: bool = False, evaluates_first: bool = False) -> Trace:
@@ -255,27 +256,30 @@ def test_blocks_from_before_the_recording_have_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("blocks", "right"),
+    ("labels", "right"),
     [
-        (1, {block_origins.PARAMETERS: 1000}),
-        (2, {block_origins.PARAMETERS: 1000, block_origins.STATE: 1000}),
-        (3, {block_origins.PARAMETERS: 1000, block_origins.STATE: 2000}),
-        (4, {block_origins.PARAMETERS: 1000, block_origins.UNKNOWN: 3000}),
+        ([0], {block_origins.PARAMETERS: 1000}),
+        ([0] * 2, {block_origins.PARAMETERS: 1000, block_origins.STATE: 1000}),
+        ([0] * 3, {block_origins.PARAMETERS: 1000, block_origins.STATE: 2000}),
+        ([0] * 4, {block_origins.PARAMETERS: 1000, block_origins.UNKNOWN: 3000}),
+        ([MODEL, 0, 0], {block_origins.PARAMETERS: 1000, block_origins.STATE: 2000}),
+        ([MODEL, MODEL], {block_origins.PARAMETERS: 2000}),
+        ([0, UNSEEN], {block_origins.PARAMETERS: 1000, block_origins.UNKNOWN: 1000}),
     ],
 )
 def test_no_more_blocks_from_before_are_parameters_than_have_gradients(
-    blocks: int, right: dict[str, int]
+    labels: list[int], right: dict[str, int]
 ) -> None:
-    """Recorded from a later step on: blocks of 1000 B without a place, and one gradient a step."""
-    rows = [(ALLOC, number, 1000, 0) for number in range(blocks)]
+    """Recorded from a later step on: blocks of 1000 B by their label, and one gradient a step."""
+    rows = [(ALLOC, number, 1000, label) for number, label in enumerate(labels)]
     for step in range(3):
         first = 10 + 2 * step
         rows += [(ALLOC, first, 500, LOSS), (ALLOC, first + 1, 1000, BACKWARD), (FREE, first, 0, 0)]
         rows += [(MARK, UPDATE, 0, 0), (MARK, STEP, 0, 0), (FREE, first + 1, 0, 0)]
     label = np.array([row[3] for row in rows], np.uint32)
-    provenance = Provenance(live_at_start=blocks)
-    trace = make([row[:3] for row in rows], labels=LABELS, label=label, provenance=provenance)
-    assert kinds(trace, blocks) == right | {block_origins.ACTIVATIONS: 500}
+    provenance, names = Provenance(live_at_start=len(labels)), (*LABELS, BEFORE)
+    trace = make([row[:3] for row in rows], labels=names, label=label, provenance=provenance)
+    assert kinds(trace, len(labels)) == right | {block_origins.ACTIVATIONS: 500}
 
 
 def test_without_marks_the_steps_are_those_of_pytorchs_optimizers() -> None:

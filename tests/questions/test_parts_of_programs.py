@@ -86,8 +86,8 @@ def recordings() -> list[Path]:
     return sorted(REAL.glob("*.pickle")) if REAL.is_dir() else []
 
 
-def check(part: Trace, truth: int) -> None:
-    """What the commands say about a part of a program that needs `truth` bytes."""
+def check(part: Trace, truth: int) -> int | None:
+    """What the commands say about a part of a program that needs `truth` bytes; its own need."""
     coverage = part.coverage
     assert not coverage.whole
     assert coverage.sentence
@@ -99,7 +99,7 @@ def check(part: Trace, truth: int) -> None:
         assert answer.verdict == "unknown" or coverage.begins == "start", answer.sentence
     if not coverage.events:
         assert "the need is unknown" in served(Runner(part, DEVICE), PYTORCH, DEVICE)
-        return
+        return None
     runner = Runner(part, DEVICE)
     need = runner.min_capacity(PYTORCH)
     assert need is not None
@@ -115,6 +115,16 @@ def check(part: Trace, truth: int) -> None:
     assert (
         fit(part, [PYTORCH], DEVICE, known=bounds(part, 0), runner=runner)["coverage"].notna().all()
     )
+    return need
+
+
+def check_cuts(data: Snapshot, truth: int) -> None:
+    """Check each cut of a program; only the one without events has no need of its own."""
+    needs = {}
+    for name, cut in CUTS.items():
+        Path("part.pickle").write_bytes(pickle.dumps(cut(data)))
+        needs[name] = check(read("part.pickle"), truth)
+    assert [name for name, need in needs.items() if need is None] == ["events"]
 
 
 def need_of(trace: Trace) -> int:
@@ -127,9 +137,7 @@ def need_of(trace: Trace) -> int:
 def test_parts_of_bundled_programs_in_snapshots(name: str) -> None:
     trace = program(name)
     truth, data = need_of(trace), exported(trace)
-    for cut in CUTS.values():
-        Path("part.pickle").write_bytes(pickle.dumps(cut(data)))
-        check(read("part.pickle"), truth)
+    check_cuts(data, truth)
     Path("part.pickle").write_bytes(pickle.dumps(exported(before(trace, EVENTS // 2))))
     check(read("part.pickle"), truth)
 
@@ -211,9 +219,8 @@ def test_recordings_of_real_gpus_are_there() -> None:
 @pytest.mark.parametrize("path", recordings(), ids=lambda path: path.name)
 def test_parts_of_recordings_of_real_gpus(path: Path) -> None:
     data, truth = pickle.loads(path.read_bytes()), need_of(read(path))
-    for cut in (lambda data: data, *CUTS.values()):
-        Path("part.pickle").write_bytes(pickle.dumps(cut(data)))
-        check(read("part.pickle"), truth)
+    check(read(path), truth)
+    check_cuts(data, truth)
 
 
 def test_parts_of_a_profiler_trace_of_a_real_gpu() -> None:

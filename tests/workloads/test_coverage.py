@@ -105,6 +105,30 @@ def test_snapshots(data: Callable[[], dict[str, Any]], right: Coverage) -> None:
     assert not found.whole
 
 
+@pytest.mark.parametrize(
+    ("part", "whole", "bound"),
+    [
+        ({}, True, False),
+        ({"frees_missing": 1}, False, False),  # less would be in use, not more
+        ({"begins": "later"}, False, True),
+        ({"ends": "open"}, False, True),
+        ({"ends": "stopped"}, False, True),
+        ({"ends": "failure", "request": GIB}, False, True),
+        ({"events": False}, False, True),
+        ({"allocs_missing": 1}, False, True),
+        ({"contradiction": "of the segments"}, False, True),
+        ({"shared": GIB, "shared_load": GIB}, False, True),
+        ({"masks": "train.py:9", "masks_load": GIB}, False, True),
+        ({"workspace": GIB}, False, True),
+    ],
+)
+def test_what_makes_the_need_a_bound(part: dict[str, Any], whole: bool, bound: bool) -> None:
+    coverage = Coverage(**part)
+    assert (coverage.whole, coverage.bound) == (whole, bound)
+    assert bool(coverage.sentence) is not whole
+    assert "may need more" in coverage.sentence or not bound or not coverage.events
+
+
 def test_the_card_is_what_was_reserved_and_free_when_the_request_failed() -> None:
     assert stored(failed(goes_on=False)).coverage.card == 2 * SEGMENT + 7
     assert stored(failed(goes_on=True)).coverage.card is None

@@ -112,11 +112,15 @@ def test_allocs_of_the_backward_pass_have_its_kind() -> None:
         memory(23, 0xB00, 512),
         ran("torch::autograd::AccumulateGrad", 40, 5),
         memory(41, 0xC00, 512),
+        ran("AddmmBackward0", 60, 9),
+        ran("aten::mm", 61, 7),
+        memory(62, 0xD00, 512),
     )
     trace = read(path)
     assert trace.kind is not None
-    assert labels(trace) == ["aten::mul", "aten::mul", "torch::autograd::AccumulateGrad"]
-    assert [trace.labels[n] for n in trace.kind] == ["", "backward pass", ""]
+    assert labels(trace)[:3] == ["aten::mul", "aten::mul", "torch::autograd::AccumulateGrad"]
+    kinds = [trace.labels[n] for n in trace.kind]
+    assert kinds == ["", "backward pass", "", "backward pass"]
 
 
 def test_steps_end_with_the_optimizers_step() -> None:
