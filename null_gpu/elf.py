@@ -158,7 +158,7 @@ def shared_library(soname: str, needed: str, functions: Mapping[str, tuple[str, 
     name_offsets = [strings.add(name) for name in names]
     needed_offset, soname_offset = strings.add(needed), strings.add(soname)
 
-    layout = _Layout(64 + 4 * 56)
+    layout = _FileLayout(64 + 4 * 56)
     layout.place(".hash", _hash_table(names), 8)
     layout.place(".dynsym", bytes(24 * (len(names) + 1)), 8)
     layout.place(".dynstr", bytes(strings.data), 1)
@@ -198,7 +198,7 @@ def _symbol_table(
     return b"".join(symbols)
 
 
-class _Layout:
+class _FileLayout:
     """Sections one after the other; an offset in the file is the address in memory."""
 
     def __init__(self, begin: int) -> None:
@@ -291,7 +291,7 @@ def _version_definitions(strings: _Strings, soname: str, versions: Sequence[str]
     return data
 
 
-def _dynamic(layout: _Layout, needed: int, soname: int, versions: int) -> bytes:
+def _dynamic(layout: _FileLayout, needed: int, soname: int, versions: int) -> bytes:
     tags = [
         (1, needed),
         (14, soname),
@@ -330,7 +330,7 @@ _KINDS = {
 }
 
 
-def _file(layout: _Layout, writable: int) -> bytes:
+def _file(layout: _FileLayout, writable: int) -> bytes:
     end = layout.end
     names = _Strings()
     for name in [*layout.sections, ".shstrtab"]:

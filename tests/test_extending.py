@@ -204,9 +204,9 @@ if __name__ == "__main__":
     for bundled in (ROOT / "workloads" / "data").glob("*.parquet"):
         (copy.root / "workloads" / "data" / bundled.name).symlink_to(bundled)
     copy.insert(
-        "workloads/catalog.py",
-        "_INFERENCE = {\n",
-        '    "toy": ("toy", "one block"),\n',
+        "workloads/data/workloads.json",
+        "{\n",
+        '"toy": {"purpose": "inference", "module": "toy", "summary": "one block"},\n',
     )
     traces = """
 from benchmarks.workshop.bundled_traces import main
@@ -320,8 +320,7 @@ int main() {
 """
     )
     compiler = [os.environ.get("CXX", "g++"), "-std=c++20", "-O0", "-I", str(native)]
-    sources = [*(native / "core").glob("*.cpp"), *(native / "gpu").glob("*.cpp")]
-    sources += [native / "devices" / "simulated.cpp", program]
+    sources = [*(native / "core").glob("*.cpp"), program]
     for command in (
         [*compiler, "-fsyntax-only", str(tmp_path / registry)],
         [*compiler, *map(str, sources), "-o", str(tmp_path / "toy")],

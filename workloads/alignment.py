@@ -20,7 +20,7 @@ Symbol = tuple[int, int]  # op, and the size of the block allocated or freed
 
 
 @dataclass(frozen=True)
-class Agreement:
+class EqualEvents:
     """How many allocs and frees two traces have, and how many agree in order, see `agreement`."""
 
     old: int
@@ -28,7 +28,7 @@ class Agreement:
     matched: int
 
 
-def agreement(old: Trace, new: Trace, rounding: int = 1) -> Agreement:
+def agreement(old: Trace, new: Trace, rounding: int = 1) -> EqualEvents:
     """Compare two traces by their allocs and frees, in order, ignoring block ids.
 
     Two events are equal if both allocate, or both free, a block of the same size. Consecutive frees
@@ -46,7 +46,7 @@ def agreement(old: Trace, new: Trace, rounding: int = 1) -> Agreement:
     if rounding < 1:
         raise TraceError(f"sizes cannot be rounded to multiples of {rounding}")
     left, right = (_symbols(trace, rounding) for trace in (old, new))
-    return Agreement(len(left), len(right), common(left, right))
+    return EqualEvents(len(left), len(right), common(left, right))
 
 
 def common(left: list[Symbol], right: list[Symbol]) -> int:

@@ -57,64 +57,10 @@ class Workload:
         return DATA / f"{self.name}.parquet"
 
 
-_TRAINING = {
-    "diffusion-train": (
-        "diffusion_train",
-        "Stable Diffusion 1.5's U-Net trained on 4 batches of mixed aspect ratios",
-    ),
-    "dlrm-train": (
-        "dlrm",
-        "DLRM with Criteo's 26 embedding tables trained on bags of random lengths",
-    ),
-    "gpt2-train": ("gpt2", "GPT-2 124M trained with AdamW, 12 steps of varying sequence length"),
-    "llama3-8b-lora": (
-        "llama_lora",
-        "Llama-3-8B fine-tuned with LoRA and activation checkpointing, 3 steps",
-    ),
-    "moe-train": (
-        "moe",
-        "Mixture of 8 unevenly used experts, 2.7 billion parameters, trained 4 steps",
-    ),
-    "resnet50-train": (
-        "resnet",
-        "ResNet-50 trained with SGD for 2 epochs, each with a short last batch",
-    ),
-}
-_INFERENCE = {
-    "bert-serve": (
-        "bert",
-        "BERT-large embedding texts padded to six lengths, with equal tokens per batch",
-    ),
-    "diffusion-sample": (
-        "diffusion_sample",
-        "Stable Diffusion 1.5 answering 3 requests with guidance, U-Net and decoder",
-    ),
-    "llm-continuous": (
-        "llm_continuous",
-        "Llama-3-8B, continuous batching of 12 requests: chunked prompts, pooled pages",
-    ),
-    "llm-decode": (
-        "llm_decode",
-        "Llama-3-8B answering 10 requests that come and go, KV caches growing",
-    ),
-    "llm-paged": (
-        "llm_paged",
-        "Llama-3.2-1B answering 12 requests, KV caches in pages allocated one by one",
-    ),
-    "vit-serve": ("vit", "ViT-L/16 classifying 24 batches of 1 to 64 images"),
-    "whisper-beam": (
-        "whisper",
-        "Whisper large-v3-turbo transcribing 4 batches of speech by beam search",
-    ),
-}
-"""The module of the program of each workload, and a summary."""
 _WORKLOADS = {
-    name: Workload(name, purpose, f"{_PROGRAMS}.{module}", summary)
-    for purpose, workloads in (("training", _TRAINING), ("inference", _INFERENCE))
-    for name, (module, summary) in workloads.items()
+    name: Workload(name, row["purpose"], f"{_PROGRAMS}.{row['module']}", row["summary"])
+    for name, row in json.loads((DATA / "workloads.json").read_text("utf-8")).items()
 }
-
-
 _GENERATORS = {generator.name: generator for generator in (*SERVING, *SYNTHETIC)}
 
 

@@ -33,7 +33,7 @@ from allocbench.replays.runner import fresh
 from allocbench.reports.rows.details import Details, join
 from allocbench.reports.rows.results import records
 from allocbench.workloads import ALLOC, FREE, MARK, Trace
-from allocbench.workloads.alignment import Agreement, agreement
+from allocbench.workloads.alignment import EqualEvents, agreement
 from allocbench.workloads.block_origins import names_at, places_of
 from allocbench.workloads.trace import spans
 
@@ -128,7 +128,7 @@ class Difference:
     new_peak: Moment
     rows: pd.DataFrame
     first: FirstChange | None
-    agreement: Agreement | None
+    agreement: EqualEvents | None
     device: str
 
     @property
@@ -413,7 +413,7 @@ def _words(trace: Trace, event: int | None) -> str:
     return f"{'frees' if frees else 'requests'} {size}{f' ({place})' if place else ''}"
 
 
-def _agreement(old: Trace, new: Trace) -> Agreement | None:
+def _agreement(old: Trace, new: Trace) -> EqualEvents | None:
     """How far the requests agree in order; sizes are rounded if only one trace has them rounded."""
     if old is new or len(old) * len(new) > _MOST_PAIRS:
         return None

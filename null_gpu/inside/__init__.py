@@ -27,7 +27,7 @@ from typing import Any, NoReturn
 
 from . import known_values
 from .collectives import Collectives, Messages, Objects, be_alone, launch_alone
-from .dispatcher import Dispatcher, UnknownLayoutError
+from .dispatcher import Dispatcher, UnknownObjectsError
 from .following import Follower, HostCopies
 from .guesses import Guesses
 from .reads import Reads
@@ -90,7 +90,7 @@ class Process:
                 be_alone(torch)
         try:
             follower.follow()
-        except UnknownLayoutError as error:
+        except UnknownObjectsError as error:
             text = f"no values are followed with PyTorch {torch.__version__}: {error}"
             print(f"allocbench: warning: {text}", file=sys.stderr, flush=True)
         if self._told["seconds"]:

@@ -56,7 +56,7 @@ _Begin = ctypes.CFUNCTYPE(ctypes.c_uint64, ctypes.c_void_p, ctypes.c_void_p)
 _End = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint64)
 
 
-class UnknownLayoutError(Exception):
+class UnknownObjectsError(Exception):
     """PyTorch's objects are not as expected."""
 
 
@@ -78,7 +78,7 @@ class _Callback(ctypes.Structure):
     )
 
 
-class _Layout(ctypes.Structure):
+class _ObjectLayout(ctypes.Structure):
     """Layout of `native/operators.cpp`."""
 
     _fields_ = (
@@ -97,7 +97,7 @@ class Dispatcher:
         self._libtorch = ctypes.CDLL(str(folder / "libtorch_cpu.so"))
         self._c10 = ctypes.CDLL(str(folder / "libc10.so"))
         self._libpython = ctypes.PyDLL(str(folder / "libtorch_python.so"))
-        self._layout = _Layout()
+        self._layout = _ObjectLayout()
         self._tags = dict[int, str]()
         name = getattr(self._libtorch, _NAME)
         name.restype, name.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
@@ -110,7 +110,7 @@ class Dispatcher:
         begin: Callable[[int, int], int],
         end: Callable[[int, int | None, int], None],
     ) -> None:
-        """From now on, call these functions for operators; raises UnknownLayoutError.
+        """From now on, call these functions for operators; raises UnknownObjectsError.
 
         describe: once for each operator, with its address, its name and that of its overload. It
         returns the number of arguments and of results, flags, and a bit for each argument that is
@@ -121,7 +121,7 @@ class Dispatcher:
         try:
             self._learn()
         except (OSError, AttributeError, LookupError, RuntimeError) as error:
-            raise UnknownLayoutError(str(error)) from error
+            raise UnknownObjectsError(str(error)) from error
         layout, called = (
             self._layout,
             (_Describe(self._described(describe)), _Begin(begin), _End(end)),

@@ -214,7 +214,7 @@ class Follower:
         self._counting |= of_library.keys() if counting else set()
 
     def follow(self) -> None:
-        """Start; raises UnknownLayoutError."""
+        """Start; raises UnknownObjectsError."""
         self._dispatcher.watch(self._describe, self._begin, self._end)
 
     def _describe(self, address: int, name: str, overload: str) -> int:

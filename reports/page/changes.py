@@ -21,7 +21,7 @@ _SAME = 0.001  # a smaller change of a measured number is none
 
 
 @dataclass(frozen=True)
-class Change:
+class ChangedSeries:
     """A series of a benchmark. newest: its number; mark: whether that is better or worse.
 
     latest: the change to the commit before. largest: that with the largest change, and its commit.
@@ -39,7 +39,7 @@ class Benchmark:
     """A benchmark: the series that changed most, and the number of the others."""
 
     name: str
-    changes: tuple[Change, ...]
+    changes: tuple[ChangedSeries, ...]
     others: int
 
     @property
@@ -93,7 +93,7 @@ def _benchmark(name: str, rows: pd.DataFrame) -> Benchmark:
     unit, metric = str(rows["unit"].iloc[0]), SCHEMA.get(str(rows["metric"].iloc[0]))
     lower = metric.lower_is_better if metric else unit in ("bytes", "seconds")
     commits = list(rows["commit"])
-    found = list[tuple[float, float, Change]]()
+    found = list[tuple[float, float, ChangedSeries]]()
     for key, line in rows.groupby(keys, sort=False):
         values, at = line["value"].tolist(), line["commit"].tolist()
         if new := len(values) == 1 and at[0] == commits[-1] != commits[0]:
@@ -112,7 +112,7 @@ def _benchmark(name: str, rows: pd.DataFrame) -> Benchmark:
         shown = "new" if new else _step(values[-2], values[-1], unit) if changed else _NONE
         label = ", ".join(str(name) for name in key if name)
         found.append(
-            (-abs(latest), -abs(steps[largest]), Change(label, newest, shown, mark, there))
+            (-abs(latest), -abs(steps[largest]), ChangedSeries(label, newest, shown, mark, there))
         )
     found.sort(key=lambda one: one[:2])
     least = _NOISE * max((-one[1] for one in found), default=0)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace, catalog
-from allocbench.workloads.alignment import Agreement, Symbol, agreement, common
+from allocbench.workloads.alignment import EqualEvents, Symbol, agreement, common
 from tests.traces import assert_same, make, message_of, valid_traces
 
 symbols = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 3)), max_size=40)
@@ -57,7 +57,7 @@ def recorded() -> Trace:
 
 
 def test_the_events_that_one_trace_misses() -> None:
-    assert agreement(make(CAPTURED), recorded(), rounding=512) == Agreement(5, 7, 5)
+    assert agreement(make(CAPTURED), recorded(), rounding=512) == EqualEvents(5, 7, 5)
 
 
 def test_sizes_are_compared_exactly_unless_rounded() -> None:
@@ -71,7 +71,7 @@ def test_consecutive_frees_have_no_order() -> None:
 
 
 def test_an_empty_trace() -> None:
-    assert agreement(make([]), make(CAPTURED)) == Agreement(0, 5, 0)
+    assert agreement(make([]), make(CAPTURED)) == EqualEvents(0, 5, 0)
 
 
 def test_a_rounding_below_one_is_an_error() -> None:

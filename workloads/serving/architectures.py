@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The weights of a language model as a serving engine loads them, one GPU's part.
 
-An architecture is one of MODELS in `models`, more that are only listed here, or the config.json of
-a model on huggingface.co (see `model_configs`). It adds what a server needs to know and a trace
-does not: tied embeddings, norms of queries and keys, quantized matrices, the rotary cache.
+An architecture is one of models.json, or the config.json of a model on huggingface.co (see
+`model_configs`). It adds what a server needs to know and a trace does not: tied embeddings, norms
+of queries and keys, quantized matrices, the rotary cache.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from allocbench.workloads.serving.models import MODELS, Model
+from allocbench.workloads.serving import models
+from allocbench.workloads.serving.models import Model
 from allocbench.workloads.vocabulary import TraceError
 
 _LINEAR = ("qkv", "o_proj", "gate_up", "down")
@@ -113,54 +114,8 @@ class Architecture:
         return self.quantization.size(size // self.model.dtype_bytes // columns, columns)
 
 
-def _known(name: str, positions: int) -> Architecture:
-    return Architecture(replace(MODELS[name], tensor_parallel=1), positions)
-
-
-_QWEN3 = 151936  # tokens in the vocabulary
 LISTED = {
-    # The numbers are those of config.json on huggingface.co, in the repository that is named.
-    "llama-2-7b": Architecture(Model(32, 4096, 32, 32, 128, 11008, 32000), 4096),  # meta-llama
-    "llama-2-70b": Architecture(Model(80, 8192, 64, 8, 128, 28672, 32000), 4096),  # meta-llama
-    "llama-3-8b": _known("llama-3-8b", 8192),
-    "llama-3-70b": _known("llama-3-70b", 8192),
-    "llama-3.1-8b": _known("llama-3-8b", 131072),  # meta-llama/Llama-3.1-8B
-    "llama-3.1-70b": _known("llama-3-70b", 131072),  # meta-llama/Llama-3.1-70B, 3.3-70B
-    "llama-3.2-1b": Architecture(  # meta-llama/Llama-3.2-1B
-        Model(16, 2048, 32, 8, 64, 8192, 128256), 131072, tied=True
-    ),
-    "llama-3.2-3b": Architecture(  # meta-llama/Llama-3.2-3B
-        Model(28, 3072, 24, 8, 128, 8192, 128256), 131072, tied=True
-    ),
-    "mistral-7b": _known("mistral-7b", 32768),
-    "mixtral-8x7b": _known("mixtral-8x7b", 32768),
-    "qwen2.5-7b": _known("qwen2.5-7b", 32768),  # Qwen/Qwen2.5-7B-Instruct
-    "qwen2.5-32b": Architecture(  # Qwen/Qwen2.5-32B-Instruct
-        Model(64, 5120, 40, 8, 128, 27648, 152064, qkv_bias=1), 32768
-    ),
-    "qwen2.5-72b": _known("qwen2.5-72b", 32768),  # Qwen/Qwen2.5-72B-Instruct
-    "qwen3-0.6b": Architecture(  # Qwen/Qwen3-0.6B
-        Model(28, 1024, 16, 8, 128, 3072, _QWEN3), 40960, tied=True, qk_norm=True
-    ),
-    "qwen3-8b": Architecture(  # Qwen/Qwen3-8B
-        Model(36, 4096, 32, 8, 128, 12288, _QWEN3), 40960, qk_norm=True
-    ),
-    "qwen3-32b": Architecture(  # Qwen/Qwen3-32B
-        Model(64, 5120, 64, 8, 128, 25600, _QWEN3), 40960, qk_norm=True
-    ),
-    "qwen3-30b-a3b": Architecture(  # Qwen/Qwen3-30B-A3B
-        Model(48, 2048, 32, 4, 128, 768, _QWEN3, experts=128, experts_per_token=8),
-        40960,
-        qk_norm=True,
-    ),
-    "qwen3-235b-a22b": Architecture(  # Qwen/Qwen3-235B-A22B
-        Model(94, 4096, 64, 4, 128, 1536, _QWEN3, experts=128, experts_per_token=8),
-        40960,
-        qk_norm=True,
-    ),
-    "gemma-7b": Architecture(  # google/gemma-7b
-        Model(28, 3072, 16, 16, 256, 24576, 256000), 8192, tied=True
-    ),
+    row["name"]: Architecture(Model(**row["shape"]), **row["served"]) for row in models.LISTED
 }
 
 

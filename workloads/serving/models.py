@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shapes of language models, and the part of them on one GPU of a tensor-parallel group.
 
-The numbers come from each model's config.json on huggingface.co; the resulting parameter counts
-match those on the model cards.
+The numbers in models.json come from each model's config.json on huggingface.co; the resulting
+parameter counts match those on the model cards.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from allocbench.workloads.generator import Option
@@ -103,22 +105,16 @@ class Model:
         return -(-count // self.tensor_parallel)
 
 
+LISTED: list[dict[str, Any]] = json.loads(
+    Path(__file__).with_name("models.json").read_text(encoding="utf-8")
+)
+"""The known models: the shape of each and, for a trace of a server, how many GPUs share it."""
 MODELS = {
-    # huggingface.co/meta-llama/Meta-Llama-3-8B, 8.03 B parameters
-    "llama-3-8b": Model(32, 4096, 32, 8, 128, 14336, 128256),
-    # huggingface.co/meta-llama/Meta-Llama-3-70B, 70.6 B parameters
-    "llama-3-70b": Model(80, 8192, 64, 8, 128, 28672, 128256, tensor_parallel=4),
-    # huggingface.co/mistralai/Mistral-7B-v0.1, 7.24 B parameters
-    "mistral-7b": Model(32, 4096, 32, 8, 128, 14336, 32000),
-    # huggingface.co/mistralai/Mixtral-8x7B-v0.1, 46.7 B parameters
-    "mixtral-8x7b": Model(
-        32, 4096, 32, 8, 128, 14336, 32000, experts=8, experts_per_token=2, tensor_parallel=2
-    ),
-    # huggingface.co/Qwen/Qwen2.5-7B, 7.62 B parameters
-    "qwen2.5-7b": Model(28, 3584, 28, 4, 128, 18944, 152064, qkv_bias=1),
-    # huggingface.co/Qwen/Qwen2.5-72B, 72.7 B parameters
-    "qwen2.5-72b": Model(80, 8192, 64, 8, 128, 29568, 152064, qkv_bias=1, tensor_parallel=4),
+    row["name"]: Model(**row["shape"], tensor_parallel=row["gpus"])
+    for row in LISTED
+    if "gpus" in row
 }
+"""Those whose servers have traces."""
 
 _HELP = {
     "layers": "layers",

@@ -7,7 +7,6 @@
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
-#include "strategies/external/shared_library.hpp"
 
 namespace allocbench {
 namespace {
@@ -45,8 +44,7 @@ External::External(Device& device, Options const& options) : Allocator(device) {
   name_ = options.text(from_library ? "library" : "class");
   SegmentSource& source = *this;
   if (from_library)
-    external_ = std::make_unique<SharedLibrary>(name_, options.text("malloc"), options.text("free"),
-                                                source);
+    external_ = load_library(name_, options.text("malloc"), options.text("free"), source);
   else if (make_from_class != nullptr)
     external_ = make_from_class(name_, source);
   else

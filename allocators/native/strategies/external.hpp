@@ -39,6 +39,11 @@ using MakeFromClass = std::unique_ptr<ExternalAllocator> (*)(std::string const& 
                                                              SegmentSource& source);
 void set_make_from_class(MakeFromClass make);
 
+// The two functions of a library, an allocator that PyTorch can be given. Throws SpecError if the
+// library cannot be loaded or lacks a function.
+std::unique_ptr<ExternalAllocator> load_library(std::string const& file, std::string const& malloc,
+                                                std::string const& free, SegmentSource& source);
+
 class External : public Allocator, private SegmentSource {
  public:
   static StrategyInfo const strategy;

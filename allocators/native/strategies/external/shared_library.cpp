@@ -1,7 +1,6 @@
-// strategies/external/shared_library.cpp: loads a library, whose CUDA calls end here.
+// strategies/external/shared_library.cpp: an allocator in a shared library, whose CUDA calls end
+// here.
 // SPDX-License-Identifier: Apache-2.0
-#include "strategies/external/shared_library.hpp"
-
 #include <dlfcn.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <utility>
 
 #include "core/errors.hpp"
+#include "strategies/external.hpp"
 
 namespace allocbench {
 namespace {
@@ -116,45 +116,65 @@ std::string copy_of(std::string const& file) {
   throw SpecError("cannot read the library '" + file + "'");
 }
 
+// A library keeps its state in globals, so every allocator loads a copy of its own. While one of
+// its functions runs, its calls of the CUDA runtime are calls of the source.
+class SharedLibrary final : public ExternalAllocator {
+ public:
+  SharedLibrary(std::string const& file, std::string const& malloc, std::string const& free,
+                SegmentSource& from)
+      : source_(from) {
+    show_runtime();
+    CallsGoTo const scope(source_);
+    std::string const copy = copy_of(file);
+    library_ = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
+    std::string error = library_ == nullptr ? dlerror() : "";
+    unlink(copy.c_str());
+    if (auto const at = error.find(copy); at != std::string::npos)
+      error.replace(at, copy.size(), file);
+    if (library_ == nullptr)
+      throw SpecError("cannot load the library '" + file + "': " + error +
+                      " (link it without the CUDA runtime; cudaMalloc, cudaFree and cudaMemGetInfo "
+                      "are there)");
+    malloc_ = reinterpret_cast<Malloc>(dlsym(library_, malloc.c_str()));
+    free_ = reinterpret_cast<Free>(dlsym(library_, free.c_str()));
+    if (malloc_ != nullptr && free_ != nullptr) return;
+    dlclose(library_);
+    throw SpecError("the library '" + file + "' has no function '" +
+                    (malloc_ == nullptr ? malloc : free) + "'; name its functions with " + file +
+                    ":malloc=NAME,free=NAME");
+  }
+
+  ~SharedLibrary() override {
+    CallsGoTo const scope(source_);
+    dlclose(library_);
+  }
+
+  Address allocate(Size requested, Stream stream) override {
+    CallsGoTo const scope(source_);
+    return address_of(malloc_(static_cast<ssize_t>(requested), 0, handle(stream)));
+  }
+
+  void free(Address address, Size requested, Stream stream) override {
+    CallsGoTo const scope(source_);
+    free_(reinterpret_cast<void*>(address), static_cast<ssize_t>(requested), 0, handle(stream));
+  }
+
+ private:
+  // As PyTorch declares them: size, device, CUDA stream.
+  using Malloc = void* (*)(ssize_t, int, void*);
+  using Free = void (*)(void*, ssize_t, int, void*);
+
+  SegmentSource& source_;
+  void* library_ = nullptr;
+  Malloc malloc_ = nullptr;
+  Free free_ = nullptr;
+};
+
 }  // namespace
 
-SharedLibrary::SharedLibrary(std::string const& file, std::string const& malloc,
-                             std::string const& free, SegmentSource& from)
-    : source_(from) {
-  show_runtime();
-  CallsGoTo const scope(source_);
-  std::string const copy = copy_of(file);
-  library_ = dlopen(copy.c_str(), RTLD_NOW | RTLD_LOCAL);
-  std::string error = library_ == nullptr ? dlerror() : "";
-  unlink(copy.c_str());
-  if (auto const at = error.find(copy); at != std::string::npos)
-    error.replace(at, copy.size(), file);
-  if (library_ == nullptr)
-    throw SpecError("cannot load the library '" + file + "': " + error +
-                    " (link it without the CUDA runtime; cudaMalloc, cudaFree and cudaMemGetInfo "
-                    "are there)");
-  malloc_ = reinterpret_cast<Malloc>(dlsym(library_, malloc.c_str()));
-  free_ = reinterpret_cast<Free>(dlsym(library_, free.c_str()));
-  if (malloc_ != nullptr && free_ != nullptr) return;
-  dlclose(library_);
-  throw SpecError("the library '" + file + "' has no function '" +
-                  (malloc_ == nullptr ? malloc : free) + "'; name its functions with " + file +
-                  ":malloc=NAME,free=NAME");
-}
-
-SharedLibrary::~SharedLibrary() {
-  CallsGoTo const scope(source_);
-  dlclose(library_);
-}
-
-Address SharedLibrary::allocate(Size requested, Stream stream) {
-  CallsGoTo const scope(source_);
-  return address_of(malloc_(static_cast<ssize_t>(requested), 0, handle(stream)));
-}
-
-void SharedLibrary::free(Address address, Size requested, Stream stream) {
-  CallsGoTo const scope(source_);
-  free_(reinterpret_cast<void*>(address), static_cast<ssize_t>(requested), 0, handle(stream));
+std::unique_ptr<ExternalAllocator> load_library(std::string const& file, std::string const& malloc,
+                                                std::string const& free, SegmentSource& from) {
+  return std::make_unique<SharedLibrary>(file, malloc, free, from);
 }
 
 }  // namespace allocbench
