@@ -101,8 +101,10 @@ class GgmlPool : public Allocator {
 
  private:
   std::vector<Block> free_buffers() const {
+    auto by_place = free_;
+    std::ranges::sort(by_place, {}, [](auto const& buffer) { return buffer.second; });
     std::vector<Block> all;
-    for (auto const& [size, place] : free_) all.push_back({addresses_[place], size});
+    for (auto const& [size, place] : by_place) all.push_back({addresses_[place], size});
     return all;
   }
 
