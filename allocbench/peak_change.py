@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import re
 import subprocess
 import sys
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from allocbench.base import units
-from allocbench.base.files import write_text
+from allocbench.base.files import write_json, write_text
 from allocbench.base.text import command_text
 from allocbench.errors import USER_ERRORS, UsageError
 from allocbench.inputs.devices import device_of, null_device_of
@@ -136,7 +135,7 @@ def store(folder: Path, commit: tuple[str, int], command: str, peak: Peak) -> No
         place: stored,
     }
     for path, content in contents.items():
-        write_text(json.dumps(content, indent=1) + "\n", path)
+        write_json(content, path)
 
 
 def _stored(path: Path) -> dict[str, Any]:

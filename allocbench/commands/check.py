@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 from collections.abc import Sequence
 from dataclasses import asdict
 from functools import partial
@@ -19,7 +18,7 @@ from allocbench.base.text import one_line
 from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE, Unchosen
-from allocbench.output.files import STDOUT, check_outputs, open_output, written
+from allocbench.output.files import STDOUT, check_outputs, write_json, written
 from allocbench.output.terminal import console, plain_table, progress_bar, say
 from allocbench.reports.advice.check import (
     ORDER,
@@ -110,7 +109,7 @@ def run(
         with program.asked_on(recorded_on(given), quiet=True):
             asked.append(_answer(workload, given, allocator, model, vary, everything))
     answers = [answer for answer, _ in asked]
-    write = partial(_write, answers)
+    write = partial(write_json, [asdict(answer) for answer in answers])
     writers: dict[str, Write] = {json: write} if json else {}
     if html and write_html:
         compared, by_run = _replayed(asked, allocator)
@@ -203,12 +202,6 @@ def _replayed(
     if not rows:
         raise UsageError("--html: there are no events to draw; give a program or a recording")
     return Bundle(frame(rows), join(parts)), answers
-
-
-def _write(answers: Sequence[Answer], path: str) -> None:
-    """Write the answers as a JSON list; - is standard output."""
-    with open_output(path) as sink:
-        sink.write(json_text.dumps([asdict(one) for one in answers], indent=1).encode() + b"\n")
 
 
 def _show(answer: Answer, named: bool) -> None:

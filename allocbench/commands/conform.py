@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 from typing import Annotated
 
 import typer
@@ -11,7 +10,7 @@ import typer
 from allocbench.base.text import one_line
 from allocbench.commands import options
 from allocbench.errors import errors_naming
-from allocbench.output.files import STDOUT, check_outputs, open_output
+from allocbench.output.files import STDOUT, check_outputs, write_json
 from allocbench.output.terminal import console, plain_table
 
 EXAMPLES = ("allocbench conform caching", "allocbench conform naive --json -")
@@ -38,8 +37,7 @@ def run(
     with errors_naming(allocator):
         promises = conform(allocator)
     if json:
-        with open_output(json) as sink:
-            sink.write(json_text.dumps(as_json(allocator, promises), indent=2).encode() + b"\n")
+        write_json(as_json(allocator, promises), json)
     if json != STDOUT:
         table = plain_table(f"promises of {one_line(allocator)}", "", "", "")
         before = ""

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from allocbench.commands import options
-from allocbench.errors import UsageError
 from allocbench.workloads.formats import OUTPUTS
 
 EXAMPLES = (
@@ -22,10 +21,7 @@ EXAMPLES = (
 
 def run(
     source: options.WorkloadFile,
-    out: Annotated[
-        str | None, typer.Argument(metavar="[OUT]", help="The same as --output OUT.")
-    ] = None,
-    output: Annotated[str | None, options.output_option(options.TRACE_OUTPUT)] = None,
+    output: Annotated[str, options.output_option(options.TRACE_OUTPUT)],
     model: options.Model = None,
     to: Annotated[
         str | None,
@@ -46,11 +42,5 @@ def run(
     from allocbench.inputs.traces import load  # imported late: --help stays fast
     from allocbench.output.files import check_trace_output, write_trace
 
-    if out is None or output is None:
-        target = out if output is None else output
-    else:
-        raise UsageError(f"two outputs, {out} and {output}: give one")
-    if target is None:
-        raise UsageError("no output: allocbench convert IN -o OUT, where - is standard output")
-    check_trace_output(target, to)
-    write_trace(load(source, model), target, to)
+    check_trace_output(output, to)
+    write_trace(load(source, model), output, to)

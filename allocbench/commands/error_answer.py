@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
-from json import dumps
 from typing import Any
 
 from rich.table import Table
@@ -17,7 +16,7 @@ from allocbench.base.error_text import HOST, ErrorText, HeldBuffer, MemoryDump
 from allocbench.base.text import one_line
 from allocbench.inputs import Unchosen
 from allocbench.inputs.devices import bytes_of_card
-from allocbench.output.files import STDOUT, open_output, written
+from allocbench.output.files import STDOUT, write_json, written
 from allocbench.output.terminal import console, plain_table
 from allocbench.questions.error_text import by_operator, explained, on_card, verdict
 from allocbench.questions.explain import Explanation, frame
@@ -73,7 +72,7 @@ def answer(
         if explanation is not None:
             told["replay"] = records(frame(explanation))[0]
         show = partial(_show, name, error, found)
-    write = partial(_write, told)
+    write = partial(write_json, told)
     with written({json: write} if json else {}, ".json", write):
         if json != STDOUT:
             show()
@@ -125,12 +124,6 @@ def _instead(error: ErrorText) -> str:
 def _on(device: str, error: ErrorText) -> ErrorText:
     """The error with the size of a card that somebody chose."""
     return error if isinstance(device, Unchosen) else on_card(error, bytes_of_card(device))
-
-
-def _write(told: dict[str, Any], path: str) -> None:
-    """Write the numbers, each a range of bytes, and what they prove; - is standard output."""
-    with open_output(path) as sink:
-        sink.write(dumps(told, indent=1).encode() + b"\n")
 
 
 def _show_held(name: str, dump: MemoryDump) -> None:

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json as json_text
 from typing import TYPE_CHECKING, Annotated
 
 from allocbench.base.text import one_line
 from allocbench.commands import options
 from allocbench.inputs import ALL
-from allocbench.output.files import STDOUT, check_outputs, open_output
+from allocbench.output.files import STDOUT, check_outputs, write_json
 from allocbench.output.terminal import console, plain_table, progress_bar
 
 if TYPE_CHECKING:
@@ -45,8 +44,7 @@ def run(
     with progress_bar(sum(map(len, workloads.values()))) as begin:
         found = scores(specs, planners() if allocators == ALL else (), workloads, begin)
     if json:
-        with open_output(json) as sink:
-            sink.write(json_text.dumps(as_json(found), indent=1).encode() + b"\n")
+        write_json(as_json(found), json)
     if json != STDOUT:
         _print(found)
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json as json_text
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -20,7 +19,7 @@ from allocbench.base import units
 from allocbench.base.text import one_line
 from allocbench.commands import options
 from allocbench.errors import UsageError, errors_naming
-from allocbench.output.files import STDOUT, check_outputs, open_output, written
+from allocbench.output.files import STDOUT, check_outputs, open_output, write_json, written
 from allocbench.output.terminal import console, plain_table
 from allocbench.questions.model_plan import ALIGNMENT as _ALIGNMENT_OF_MODEL
 from allocbench.questions.model_plan import ModelPlan, plan_model
@@ -160,15 +159,11 @@ def _write(
 ) -> None:
     """Write the requested files, and print the table unless one is standard output."""
 
-    def write_numbers(path: str) -> None:
-        with open_output(path) as sink:
-            sink.write(json_text.dumps(numbers, indent=2).encode() + b"\n")
-
     def write_offsets(path: str) -> None:
         with open_output(path) as sink:
             write(sink)
 
-    outputs = {output: write_offsets, json: write_numbers}
+    outputs = {output: write_offsets, json: partial(write_json, numbers)}
     wanted = {path: writer for path, writer in outputs.items() if path}
     with written(wanted, ".csv", write_offsets):
         if STDOUT not in outputs:

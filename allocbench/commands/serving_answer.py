@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.output.files import open_output
+from allocbench.output.files import write_json
 from allocbench.output.terminal import console, plain_table
 from allocbench.questions.serving import Answer
 from allocbench.questions.serving_load import Load
@@ -38,8 +37,7 @@ def write(model: str, found: Answer, served: Load | None, path: str) -> None:
         "asleep": asdict(found.asleep),
         "log": served and asdict(served) | {"fraction": found.share_for(served.needed_tokens)},
     }
-    with open_output(path) as sink:
-        sink.write(json.dumps(told, indent=1).encode() + b"\n")
+    write_json(told, path)
 
 
 def show(model: str, found: Answer, served: Load | None, longest: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from json import dumps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,7 @@ from allocbench.base import units
 from allocbench.base.spec import parse
 from allocbench.commands import options
 from allocbench.errors import UsageError
-from allocbench.output.files import STDOUT, check_outputs, write_text
+from allocbench.output.files import STDOUT, check_outputs, write_json, write_text
 from allocbench.output.terminal import console, fitting, left_out, plain_table
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ def run(
     rows = [verdict.row() for verdict in verdicts]
     is_table = is_table or len(verdicts) > 1
     if json:
-        write_text(dumps(rows if is_table else rows[0]) + "\n", json)
+        write_json(rows if is_table else rows[0], json)
     if markdown:
         write_text(_markdown(verdicts) + "\n", markdown)
     if STDOUT not in (json, markdown):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import tempfile
@@ -16,6 +15,7 @@ from typing import TYPE_CHECKING
 from allocbench import errors
 from allocbench.base.files import STDOUT as STDOUT
 from allocbench.base.files import open_output as open_output
+from allocbench.base.files import write_json as write_json
 from allocbench.base.files import write_text as write_text
 from allocbench.errors import UsageError
 from allocbench.output import stdout
@@ -67,8 +67,7 @@ def write_records(table: pd.DataFrame, path: str) -> None:
 
     Sequences within cells are lists.
     """
-    with open_output(path) as sink:
-        sink.write(json.dumps(results.records(table), indent=1).encode() + b"\n")
+    write_json(results.records(table), path)
 
 
 def _check_writable(path: str) -> None:

@@ -323,11 +323,3 @@ def test_convert_goes_both_ways() -> None:
     result = run("convert gpt2-train -o new.csv")
     assert result.exit_code == 0
     assert result.stderr == "note: 50 marks and trims were left out: CSV cannot store them\n"
-
-
-def test_convert_takes_its_output_as_an_argument_or_an_option() -> None:
-    assert output("convert good.csv -") == output("convert good.csv -o -")
-    for line in ("convert good.csv", "convert good.csv a.csv -o b.csv"):
-        assert run(line).exit_code == 2
-    assert not Path("a.csv").exists()
-    assert not Path("b.csv").exists()

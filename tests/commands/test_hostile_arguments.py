@@ -47,7 +47,7 @@ def test_an_output_is_never_the_input(line: str) -> None:
 
 def test_a_trace_can_be_converted_in_its_place() -> None:
     before = Path("good.csv").read_bytes()
-    assert output("convert good.csv good.csv") == ""
+    assert output("convert good.csv -o good.csv") == ""
     assert Path("good.csv").read_bytes() == before
 
 
