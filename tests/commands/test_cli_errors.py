@@ -139,7 +139,6 @@ def test_a_full_disk_is_an_error() -> None:
         ("compare good.csv --reference nope", "--reference nope: not compared; compared are arena"),
         ("compare good.csv --json - --html -", "cannot both go to standard output"),
         ("compare good.csv --json new --html ./new", "cannot both go to ./new"),
-        ("replay good.csv", "Missing option '--allocator'"),
         ("list nonsense", "'nonsense' is not one of 'allocators', 'workloads', 'devices'"),
         ("convert good.csv -o new.txt", "new.txt: the extension must be"),
         ("nonsense", "No such command 'nonsense'"),
