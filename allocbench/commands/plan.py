@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from allocbench.output.files import Write
     from allocbench.workloads import OperatorGraph
     from allocbench.workloads.block_lifetimes import Lifetimes
 
@@ -163,7 +164,10 @@ def _write(
         with open_output(path) as sink:
             write(sink)
 
-    outputs = {output: write_offsets, json: partial(write_json, numbers)}
+    outputs: dict[str | None, Write] = {
+        output: write_offsets,
+        json: partial(write_json, numbers),
+    }
     wanted = {path: writer for path, writer in outputs.items() if path}
     with written(wanted, ".csv", write_offsets):
         if STDOUT not in outputs:
