@@ -23,10 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from allocbench.base import units
-from allocbench.base.files import write_json, write_text
+from allocbench.base.files import write_text
 from allocbench.base.text import command_text
 from allocbench.errors import USER_ERRORS, UsageError
 from allocbench.inputs.devices import device_of, null_device_of
+from allocbench.output.files import write_json
 from allocbench.programs.program import DEFAULT_DEVICE, STEPS, ProgramSettings, ProgramWorkload
 from allocbench.questions import peaks
 from allocbench.questions.check import exit_code

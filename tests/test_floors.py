@@ -65,7 +65,7 @@ MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
     "allocators": 22_650,
     "allocbench/base": 1_320,
-    "allocbench/output": 648,
+    "allocbench/output": 649,
     "allocbench/programs": 1_200,
     "allocbench/replays": 1_975,
     "allocbench/sweeps": 320,

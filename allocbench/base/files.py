@@ -3,7 +3,6 @@
 
 import atexit
 import functools
-import json
 import os
 import secrets
 import shutil
@@ -12,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 from allocbench.base.errors import UserError
 
@@ -82,11 +81,6 @@ def write_bytes(data: bytes, path: str | Path) -> None:
 def write_text(text: str, path: str | Path) -> None:
     """Write text as UTF-8, regardless of the terminal's encoding; raises as `open_output`."""
     write_bytes(text.encode(), path)
-
-
-def write_json(value: Any, path: str | Path) -> None:
-    """Write a value as JSON and a line end; raises as `open_output`."""
-    write_text(json.dumps(value, indent=1) + "\n", path)
 
 
 _PRIVATE_FOLDER = 0o700

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tempfile
@@ -10,12 +11,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from allocbench import errors
 from allocbench.base.files import STDOUT as STDOUT
 from allocbench.base.files import open_output as open_output
-from allocbench.base.files import write_json as write_json
 from allocbench.base.files import write_text as write_text
 from allocbench.errors import UsageError
 from allocbench.output import stdout
@@ -60,6 +60,11 @@ def check_folder(path: str | None) -> None:
     parent = next(place for place in (folder, *folder.parents) if place.exists())
     if not parent.is_dir() or not os.access(parent, os.W_OK | os.X_OK):
         raise UsageError(f"{path}: cannot write: Permission denied")
+
+
+def write_json(value: Any, path: str | Path) -> None:
+    """Write a value as JSON and a line end; raises as `open_output`."""
+    write_text(json.dumps(value, indent=1) + "\n", path)
 
 
 def write_records(table: pd.DataFrame, path: str) -> None:
