@@ -32,6 +32,7 @@ class Engine(StrEnum):
     """The servers whose rules are known."""
 
     VLLM = "vllm"
+    VLLM_17 = "vllm-0.17"
     VLLM_11 = "vllm-0.11"
     VLLM_0 = "vllm-v0"
     SGLANG = "sglang"
@@ -70,8 +71,8 @@ def run(
     engine: Annotated[
         Engine,
         typer.Option(
-            help="The server: vllm from 0.21 on, vllm-0.11 for V1 before that, vllm-v0 for the"
-            " engine before V1."
+            help="The server: vllm from 0.21 on, vllm-0.17 from 0.17 on, vllm-0.11 for V1 before"
+            " that, vllm-v0 for the engine before V1."
         ),
     ] = Engine.VLLM,
     fraction: Annotated[
@@ -155,7 +156,7 @@ def run(
     """Show what fills a card when vLLM or SGLang serves a model on it, and the share to give it.
 
     The lines are the memory outside of PyTorch, the weights, the activations of the largest batch,
-    the KV cache, the pools of CUDA graphs and what the allocator wastes. Each is exact, replayed,
+    the KV cache, the pools of CUDA graphs and what the allocator wastes. Each is replayed,
     modelled or given. With a log of requests, the command also shows how large a KV cache these
     requests need, and the highest arrival rate at which no sequence is preempted or refused.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What fills a card on which vLLM or SGLang serves a model, and how much is left for its KV cache.
 
-The weights follow from the model's configuration. The activations of the largest batch, the pool of
-the captured graphs and what the allocator wastes are replays of the engine's requests through
-`caching`. What is outside of PyTorch is estimated (`Outside`, and the constants here).
+The weights, the activations of the largest batch, the pool of the captured graphs and what the
+allocator wastes are replays of the engine's requests through `caching`. What is outside of PyTorch
+is estimated (`Outside`, and the constants here).
 """
 
 from __future__ import annotations
@@ -21,16 +21,17 @@ from allocbench.workloads import Provenance
 from allocbench.workloads.events import Events
 from allocbench.workloads.serving import engines
 from allocbench.workloads.serving.architectures import Architecture
-from allocbench.workloads.serving.engines import SGLANG, V1, VLLM, Batch
+from allocbench.workloads.serving.engines import SELECTING, SGLANG, V1, VLLM, Batch
 from allocbench.workloads.vocabulary import TraceError
 
-EXACT, REPLAYED, MODELLED, GIVEN = "exact", "replayed", "modelled", "given"
+REPLAYED, MODELLED, GIVEN = "replayed", "modelled", "given"
 REST = "the rest"
 _MIB, _GIB = 1 << 20, 1 << 30
-_LATE = 164 * _MIB
-"""Of the context and the libraries: what appears only while an engine profiles.
+_LATE, _LATE_NOW = 164 * _MIB, 256 * _MIB
+"""Of the context and the libraries: what appears only while an engine profiles, now from 0.17 on.
 
-vLLM printed "non_torch_memory takes 0.16GiB" with one GPU in vllm-project/vllm#12126.
+vLLM printed "non_torch_memory takes 0.16GiB" with one GPU in vllm-project/vllm#12126, and vLLM
+0.18.0 and 0.19.0 0.25 GiB in llm-d-incubation/llm-d-planner, accuracy/accuracy_report.md.
 """
 _GRAPH_LAYER = 353_000
 """Bytes of the driver for one layer in one graph.
@@ -75,7 +76,7 @@ class Asked:
 class Line:
     """A part of a card: its bytes, and how they are known.
 
-    how: exact, replayed, modelled, given, or the rest: what an engine's rule leaves.
+    how: replayed, modelled, given, or the rest: what an engine's rule leaves.
     """
 
     name: str
@@ -164,7 +165,7 @@ def longest_sequence(asked: Callable[[int], Asked], most: int) -> int:
 
 def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:
     """The parts of the card, and the blocks of the KV cache; raises as `answer` does."""
-    weights = asked.model.weight_bytes
+    weights = _peak(asked, _write_weights)
     activations = _peak(asked, _write_profile)
     pool = _reserved(asked, _write_graphs) if asked.batch.captured else 0
     driver = _GRAPH_LAYER * asked.model.model.layers * graphs(asked)
@@ -191,7 +192,7 @@ def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:
             _told(asked.outside.nccl),
             units.count(asked.outside.ranks, "GPU"),
         ),
-        Line("weights", weights, EXACT),
+        Line("weights", weights, REPLAYED),
         Line("activations", activations, REPLAYED, batch),
         Line("KV cache", cache, REST, f"{blocks:,} blocks of {asked.block_tokens:,}"),
         Line("graphs: pool", pool, REPLAYED, units.count(len(asked.batch.captured), "size")),
@@ -208,8 +209,7 @@ def _asleep(asked: Asked, lines: Sequence[Line]) -> Asleep:
     """
     stays = sum(line.size for line in lines if line.name in _STAYS_ASLEEP)
     workspace = _reserved(asked, lambda events, asked: _alloc(events, [_workspace(asked)]))
-    sizes = [size for _, size in asked.model.weights]
-    return Asleep(stays + workspace, _reserved(asked, lambda events, _: _alloc(events, sizes)))
+    return Asleep(stays + workspace, _reserved(asked, _write_weights))
 
 
 def _left(asked: Asked, lines: Sequence[Line]) -> int:
@@ -247,7 +247,8 @@ def _base(asked: Asked) -> int:
 
 
 def _late(asked: Asked) -> int:
-    return min(_LATE, asked.outside.parts(asked.card)["context"])
+    late = _LATE_NOW if asked.engine in SELECTING else _LATE
+    return min(late, asked.outside.parts(asked.card)["context"])
 
 
 def _fixed(asked: Asked, weights: int, activations: int, graphs: int) -> int:
@@ -269,7 +270,7 @@ def _workspace(asked: Asked) -> int:
 
 
 def _write_pass(events: Events, asked: Asked, tokens: int) -> None:
-    hidden = engines.write_pass(events, asked.model, tokens)
+    hidden = engines.write_pass(events, asked.model, tokens, asked.engine)
     rows = min(asked.batch.sampled, tokens)
     compute = asked.card.compute
     multiprocessors = compute.multiprocessors if compute else 0
@@ -277,20 +278,27 @@ def _write_pass(events: Events, asked: Asked, tokens: int) -> None:
     events.free(hidden)
 
 
+def _write_weights(events: Events, asked: Asked) -> None:
+    _alloc(events, [size for _, size in asked.model.weights])
+
+
 def _write_profile(events: Events, asked: Asked) -> None:
     events.alloc(_workspace(asked), "cublas workspace")
+    _alloc(events, engines.expert_workspaces(asked.model, asked.batch.tokens, asked.engine))
     _write_pass(events, asked, asked.batch.tokens)
 
 
 def _write_graphs(events: Events, asked: Asked) -> None:
     compute = asked.card.compute
     splits = asked.engine in V1 and compute is not None and compute.capability == _HOPPER
-    engines.write_graphs(events, asked.model, asked.batch.captured, _workspace(asked), splits)
+    engines.write_graphs(
+        events, asked.model, asked.batch.captured, asked.engine, _workspace(asked), splits
+    )
 
 
 def _write_server(events: Events, asked: Asked, blocks: int) -> None:
     """Loading, profiling, the KV cache, and passes that get smaller and then large again."""
-    _alloc(events, [size for _, size in asked.model.weights])
+    _write_weights(events, asked)
     _write_profile(events, asked)
     events.trim()
     _alloc(events, kv_sizes(asked, blocks))

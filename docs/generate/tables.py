@@ -37,8 +37,11 @@ from benchmarks.workshop.hidden_set import RESULTS as HIDDEN
 from benchmarks.workshop.instances import table as published_instances
 from benchmarks.workshop.papers import rows as compared_with_papers
 from docs.generate import edits, league
+from docs.generate.serving import PARTS as SERVED_PARTS
+from docs.generate.serving import exact as served_exactly
 from docs.generate.serving import example as served_example
 from docs.generate.serving import rows as published_servers
+from docs.generate.serving import summary as served_errors
 
 ROOT = Path(__file__).parent.parent.parent
 _TYPE = re.compile(r" <(?:str|list\[str\])>$")
@@ -334,8 +337,24 @@ def _paragraph(text: str) -> str:
 
 def serving() -> str:
     """Published numbers of servers, beside those of `allocbench serving`."""
-    parts = ("weights", "activations", "KV cache")
-    return table(("published in", "server", "allocbench serving", *parts), published_servers())
+    headings = (
+        "published in",
+        "server",
+        "model",
+        *SERVED_PARTS,
+        "tokens of the published KV cache",
+    )
+    return table(headings, published_servers())
+
+
+def serving_errors() -> str:
+    """The median and worst errors of `allocbench serving` against published numbers."""
+    return table(("part", "GPUs", "numbers", "median error", "worst"), served_errors())
+
+
+def serving_exact() -> str:
+    """How many published KV caches hold as many tokens as published."""
+    return served_exactly()
 
 
 def serving_example() -> str:
@@ -411,6 +430,8 @@ SECTIONS: dict[str, Callable[..., str]] = {
         functions,
         workspaces,
         serving,
+        serving_errors,
+        serving_exact,
         serving_example,
         edit_errors,
         edit_runs,

@@ -15,7 +15,7 @@ from allocbench.questions.serving import Answer, Asked, answer
 from allocbench.questions.serving_load import load
 from allocbench.workloads.serving import engines
 from allocbench.workloads.serving.architectures import Architecture, Stored, divided, listed
-from allocbench.workloads.serving.engines import SGLANG, VLLM, VLLM_0, VLLM_11, Batch
+from allocbench.workloads.serving.engines import SGLANG, VLLM, VLLM_0, VLLM_11, VLLM_17, Batch
 from allocbench.workloads.serving.models import Model
 from allocbench.workloads.serving.requests import Requests
 from docs.generate.serving import Published, published
@@ -25,11 +25,25 @@ MIB, GIB = 1 << 20, 1 << 30
 TINY = Architecture(Model(2, 256, 4, 2, 64, 512, 1024), 1024)
 LIMITS = {  # largest relative error of a published line, and why it is not smaller
     "weights": 0.003,  # buffers of collectives count as weights
-    "activations": 0.003,  # printed with two digits
+    "activations": 0.004,  # printed with two digits
     "KV cache": 0.011,  # what is outside of PyTorch is estimated, here 0.04 GiB of 4.45 GiB
+    "tokens": 0.011,
 }
-FAR = {"qwen3-235b-a22b": 0.17, "qwen2.5-32b": 0.19}
-"""Published with less detail; the documentation has the errors."""
+FAR = {
+    ("qwen3-235b-a22b", "vLLM, July 2025"): 0.19,
+    ("qwen3-235b-a22b", "SGLang, July 2025"): 0.06,
+    ("qwen2.5-32b", "vLLM, April 2025"): 0.19,
+    ("qwen2.5-7b", "vLLM, February 2025"): 0.005,
+    ("llama-3.1-70b", "vLLM, January 2025"): 0.28,
+    ("llama-3.1-8b", "vLLM, December 2024"): 0.08,
+    ("qwq-32b", "SGLang, March 2025"): 0.15,
+    ("codellama-7b", "vLLM 0.19.0"): 0.07,
+    ("granite-3.1-8b", "vLLM 0.19.0"): 0.06,
+    ("granite-3.3-8b", "vLLM 0.19.0"): 0.06,
+}
+"""Models and versions with larger errors; the documentation has the errors and what is known."""
+MISSING = "vLLM 0.19.0"
+"""With more than one GPU, this version takes memory that is not in the model."""
 
 
 def asked(
@@ -64,13 +78,39 @@ def parts(found: Answer) -> dict[str, int]:
 @pytest.mark.parametrize("case", published(), ids=lambda case: f"{case.model} {case.version}")
 def test_published_numbers(case: Published) -> None:
     for part, (known, answered) in case.compared().items():
-        limit = FAR.get(case.model, LIMITS[part])
+        if case.version == MISSING and case.gpus > 1 and part in ("KV cache", "tokens"):
+            assert part == "tokens" or 1.1 < answered - known < 1.4
+            continue
+        limit = FAR.get((case.model, case.version), LIMITS[part])
         assert answered == pytest.approx(known, rel=limit), part
 
 
-def test_at_least_five_servers_were_published() -> None:
-    assert len({(case.model, case.options) for case in published()}) >= 10
-    assert sum("KV cache" in case.published for case in published()) >= 5
+def test_as_many_tokens_fit_into_a_published_cache_as_published() -> None:
+    """With several GPUs, the one with the least memory decides, and the log is of one of them."""
+    both = [case for case in published() if case.held()]
+    assert len(both) >= 50
+    assert [case.model for case in both if not case.exact()] == ["qwen3-235b-a22b", "minimax-m2.7"]
+    assert all(case.exact() for case in both if case.gpus == 1)
+
+
+def test_remainders_that_the_allocator_does_not_split_are_weights() -> None:
+    """Embedding and head of 31.5 MiB take 32 MiB each, since less than 1 MiB would be left."""
+    odd = Architecture(Model(1, 2048, 16, 16, 128, 2048, 8064), 16)
+    exact = sum(size for _, size in odd.weights)
+    assert dict(odd.weights)["head"] == 31.5 * MIB
+    assert parts(answer(asked(odd)))["weights"] == exact + MIB
+
+
+def test_experts_compute_in_workspaces_that_newer_vllm_keeps() -> None:
+    """256 tokens, 2 experts: the larger of hidden size and rows, and of it and twice the rows."""
+    sparse = dataclasses.replace(
+        TINY, model=dataclasses.replace(TINY.model, experts=8, experts_per_token=2)
+    )
+    dense, routed = (
+        answer(asked(model, VLLM_17, tokens=256, rows=256)).size("activations")
+        for model in (TINY, sparse)
+    )
+    assert routed - dense == 256 * 2 * 2 * (512 + 1024)
 
 
 def test_vllm_itself_finds_as_many_blocks_on_a_null_gpu() -> None:
@@ -202,7 +242,7 @@ def test_sglang_leaves_more_of_the_card_for_larger_passes() -> None:
     assert engines.share(SGLANG, card, 1, small) == 0.875  # at least 10 GiB
     assert engines.share(SGLANG, 24 * GIB, 8, small) == round(1 - 5120 / (24 * 1024), 3)
     assert engines.share(VLLM, card, 1, large) == 0.92
-    assert engines.share(VLLM_11, card, 1, large) == 0.9
+    assert engines.share(VLLM_17, card, 1, large) == engines.share(VLLM_11, card, 1, large) == 0.9
 
 
 def test_without_graphs_there_is_no_pool() -> None:

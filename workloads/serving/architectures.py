@@ -94,11 +94,6 @@ class Architecture:
                 loaded.append(("o_bias", model.hidden * model.dtype_bytes))
         return [*loaded, ("rotary_cache", self.positions * self._vector())]
 
-    @cached_property
-    def weight_bytes(self) -> int:
-        """Bytes of everything that is loaded on one GPU."""
-        return sum(size for _, size in self.weights)
-
     def _vector(self) -> int:
         return self.model.head_dim * self.model.dtype_bytes
 

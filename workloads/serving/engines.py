@@ -14,13 +14,20 @@ from dataclasses import dataclass
 from allocbench.workloads.events import Events
 from allocbench.workloads.serving.architectures import Architecture
 
-VLLM, VLLM_11, VLLM_0, SGLANG = "vllm", "vllm-0.11", "vllm-v0", "sglang"
-ENGINES = (VLLM, VLLM_11, VLLM_0, SGLANG)
-"""vllm: from 0.21 on. vllm-0.11: the V1 engine before that. vllm-v0: the engine before V1."""
-V1 = (VLLM, VLLM_11)
+VLLM, VLLM_17, VLLM_11, VLLM_0 = "vllm", "vllm-0.17", "vllm-0.11", "vllm-v0"
+SGLANG = "sglang"
+ENGINES = (VLLM, VLLM_17, VLLM_11, VLLM_0, SGLANG)
+"""vllm: from 0.21 on. vllm-0.17: from 0.17 on. vllm-0.11: V1 before that. vllm-v0: before V1."""
+V1 = (VLLM, VLLM_17, VLLM_11)
+SELECTING = (VLLM, VLLM_17)
+"""Those that select tokens without a sort.
+
+Qwen3-14B took 5.64 GiB of activations with vLLM 0.16.0 and 2.23 GiB with 0.17.0 in
+llm-d-incubation/llm-d-planner, accuracy/accuracy_report.md.
+"""
 _MIB, _GIB = 1 << 20, 1 << 30
 _LARGE_CARD = 70 * _GIB
-_VLLM_SHARES = {VLLM: 0.92, VLLM_11: 0.9, VLLM_0: 0.9}
+_VLLM_SHARES = {VLLM: 0.92, VLLM_17: 0.9, VLLM_11: 0.9, VLLM_0: 0.9}
 _SGLANG_ROWS = 256
 """SGLang itself stops at 2,048 sequences or more, by the size of its KV cache."""
 _SGLANG_CARDS = (
@@ -125,11 +132,23 @@ def _captured(engine: str, tokens: int, rows: int, largest_graph: int) -> tuple[
     return tuple(size for size in sizes if size <= most)
 
 
-def write_pass(events: Events, model: Architecture, tokens: int) -> int:
+def expert_workspaces(model: Architecture, tokens: int, engine: str) -> list[int]:
+    """Bytes of what experts compute in, which vLLM keeps for all passes; none before 0.17.
+
+    As `workspace_shapes` of vLLM's `TritonExperts`, for passes of so many tokens.
+    """
+    shapes = model.model
+    if shapes.experts == 1 or engine not in SELECTING:
+        return []
+    routed = tokens * shapes.experts_per_token * shapes.dtype_bytes
+    return [routed * max(width * shapes.ffn_rows, shapes.hidden) for width in (1, 2)]
+
+
+def write_pass(events: Events, model: Architecture, tokens: int, engine: str) -> int:
     """Write a forward pass through one layer; returns the block with the final hidden states.
 
     The largest moment is that of the feed-forward network: the gate and up projections and their
-    product are alive, and three tensors of the hidden size.
+    product are alive, and three tensors of the hidden size. `expert_workspaces` are not written.
     """
     shapes = model.model
     feature = tokens * shapes.dtype_bytes
@@ -142,17 +161,18 @@ def write_pass(events: Events, model: Architecture, tokens: int) -> int:
     events.free(attended)
     events.free(qkv)
     normed = events.alloc(feature * shapes.hidden, "norm")
-    routed = feature * shapes.experts_per_token
-    gate_up = events.alloc(2 * routed * shapes.ffn_rows, "gate_up")
-    product = events.alloc(routed * shapes.ffn_rows, "silu_mul")
-    events.free(gate_up)
-    if shapes.experts > 1:
-        experts = events.alloc(routed * shapes.hidden, "experts")
-        events.free(product)
-        product = experts
+    held = [normed, projected, residual]
+    if not expert_workspaces(model, tokens, engine):
+        routed = feature * shapes.experts_per_token
+        gate_up = events.alloc(2 * routed * shapes.ffn_rows, "gate_up")
+        held.insert(0, events.alloc(routed * shapes.ffn_rows, "silu_mul"))
+        events.free(gate_up)
+        if shapes.experts > 1:
+            experts = events.alloc(routed * shapes.hidden, "experts")
+            events.free(held[0])
+            held[0] = experts
     down = events.alloc(feature * shapes.hidden, "down")
-    for block in (product, normed, projected, residual):
-        events.free(block)
+    events.free_each(held)
     return down
 
 
@@ -161,7 +181,7 @@ def write_sampling(
 ) -> None:
     """Write how the next tokens of `rows` sequences are sampled with top-k and top-p.
 
-    multiprocessors: of the card. From 0.21 on, vLLM selects with a kernel that has a float32 buffer
+    multiprocessors: of the card. From 0.17 on, vLLM selects with a kernel that has a float32 buffer
     of the vocabulary for each of them. Before, PyTorch sorts all logits: see `_write_sort`.
     """
     shapes = model.model
@@ -173,12 +193,12 @@ def write_sampling(
         events.alloc(logits * shapes.dtype_bytes, "logits"),
         events.alloc(logits * _FLOAT, "float_logits"),
     ]
-    if engine == VLLM and multiprocessors:
+    if engine in SELECTING and multiprocessors:
         held.append(events.alloc(multiprocessors * model.vocabulary * _FLOAT, "top_k_top_p"))
     if engine in (VLLM_11, VLLM_0):
         held += _write_sort(events, logits, rows)
     held.append(events.alloc(logits * _FLOAT, "softmax"))
-    if engine == VLLM:
+    if engine in SELECTING:
         held.append(events.alloc(logits * _FLOAT, "exponential"))
     for block in held:
         events.free(block)
@@ -204,7 +224,12 @@ def _write_sort(events: Events, logits: int, rows: int) -> list[int]:
 
 
 def write_graphs(
-    events: Events, model: Architecture, sizes: Sequence[int], workspace: int, splits: bool
+    events: Events,
+    model: Architecture,
+    sizes: Sequence[int],
+    engine: str,
+    workspace: int,
+    splits: bool,
 ) -> None:
     """Write the requests in the private pool of the captured graphs, the largest graph first.
 
@@ -216,11 +241,11 @@ def write_graphs(
     heads = shapes.query // shapes.head_dim
     kept = events.alloc(workspace, "cublas workspace")
     for size in sorted(sizes, reverse=True):
-        events.free(write_pass(events, model, size))
+        events.free(write_pass(events, model, size, engine))
     for size in sorted(sizes, reverse=True) if splits else ():
         outputs = _SPLITS * heads * size * _FLOAT
         split = [events.alloc(outputs, "splits"), events.alloc(outputs * shapes.head_dim, "splits")]
-        events.free(write_pass(events, model, size))
+        events.free(write_pass(events, model, size, engine))
         for block in split:
             events.free(block)
     events.free(kept)

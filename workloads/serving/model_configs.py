@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from allocbench.workloads.vocabulary import TraceError
 _FILE = "config.json"
 _FAMILIES: Mapping[str, Mapping[str, bool]] = {
     "GemmaForCausalLM": {"tied": True},
+    "GraniteForCausalLM": {},
     "LlamaForCausalLM": {},
     "MistralForCausalLM": {},
     "MixtralForCausalLM": {},
+    "Phi3ForCausalLM": {},
     "Qwen2ForCausalLM": {"qkv_bias": True},
     "Qwen3ForCausalLM": {"qk_norm": True},
     "Qwen3MoeForCausalLM": {"qk_norm": True, "sparse": True},
@@ -29,6 +32,8 @@ _MOST_BYTES = 1 << 20
 _MOST = 10**7
 _MOST_LAYERS = 10_000
 _MOST_BITS = 32  # of a weight
+_SIMILAR = 1.25
+"""vLLM pads the rarer of two kinds of layers if the other has less than so many times as many."""
 
 
 def read(path: Path, *, quantized: bool = True) -> Architecture:
@@ -97,25 +102,61 @@ def parse(told: Mapping[str, Any], *, quantized: bool = True) -> Architecture:
     )
 
 
-def _known(told: Mapping[str, Any]) -> str:
-    """What a configuration says of the KV cache of a model of another family; "" if it does not.
+@dataclass(frozen=True)
+class CacheLayout:
+    """The KV cache of one GPU as vLLM divides it: each block belongs to one group of layers.
 
-    Models with compressed keys and values have other numbers.
+    token_bytes: of a token in one layer. layers: of a group. A model of equal layers has one group.
     """
+
+    token_bytes: int
+    layers: int
+    groups: int = 1
+
+    def tokens(self, room: int, block_tokens: int) -> int:
+        """Tokens that fit in so many bytes, in all groups."""
+        blocks = room // (self.token_bytes * self.layers * block_tokens)
+        return blocks // self.groups * block_tokens
+
+
+def cache_layout(told: Mapping[str, Any], ranks: int = 1) -> CacheLayout:
+    """The KV cache of any model whose layers all have one, also of one that `parse` refuses.
+
+    Raises TraceError if a number is missing. Compressed keys and values (`kv_lora_rank`) are not
+    divided among GPUs. Layers with a sliding window form groups as in vLLM's `kv_cache_utils.py`.
+    """
+    layers = _count(told, "num_hidden_layers", most=_MOST_LAYERS)
     if "kv_lora_rank" in told:
-        return ""
+        compressed = _count(told, "kv_lora_rank") + _count(told, "qk_rope_head_dim")
+        return CacheLayout(compressed * _dtype(told), layers)
+    heads = _count(told, "num_attention_heads")
+    kept = -(-_count(told, "num_key_value_heads", heads) // ranks)
+    length = _count(told, "head_dim", max(1, _count(told, "hidden_size") // heads))
+    token = 2 * kept * length * _dtype(told)
+    sliding = _sliding(told)
+    if not 0 < sliding < layers:
+        return CacheLayout(token, layers)
+    few, many = sorted((sliding, layers - sliding))
+    group = many if many < _SIMILAR * few else few
+    return CacheLayout(token, group, -(-few // group) - (-many // group))
+
+
+def _sliding(told: Mapping[str, Any]) -> int:
+    """How many layers have a sliding window."""
+    kinds = told.get("layer_types")
+    return kinds.count("sliding_attention") if isinstance(kinds, list) else 0
+
+
+def _known(told: Mapping[str, Any]) -> str:
+    """What a configuration says of the KV cache of a model of another family; "" if it does not."""
     try:
-        heads, layers = _count(told, "num_attention_heads"), _count(told, "num_hidden_layers")
-        kept = _count(told, "num_key_value_heads", heads)
-        length = _count(told, "head_dim", max(1, _count(told, "hidden_size") // heads))
-        token = 2 * layers * kept * length * _dtype(told)
-        kinds = told.get("layer_types")
-        sliding = kinds.count("sliding_attention") if isinstance(kinds, list) else 0
-        window = _count(told, "sliding_window") if sliding else 0
+        layers, token = _count(told, "num_hidden_layers"), cache_layout(told).token_bytes
+        window = _count(told, "sliding_window") if _sliding(told) else 0
     except TraceError:
         return ""
-    words = f"; its keys and values take {units.size(token)} for each token in {layers} layers"
-    return words + (f", of which {sliding} keep at most {window:,} tokens" if sliding else "")
+    taken = units.size(token * layers)
+    words = f"; its keys and values take {taken} for each token in {layers} layers"
+    return words + (f", of which {_sliding(told)} keep at most {window:,} tokens" if window else "")
 
 
 def _check_layers(told: Mapping[str, Any]) -> None:
@@ -130,6 +171,8 @@ def _positions(told: Mapping[str, Any]) -> int:
     positions = _count(told, "max_position_embeddings")
     scaling = _object(told, "rope_scaling")
     kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind == "longrope":
+        raise TraceError("rope_scaling longrope is not supported")
     if kind == "yarn":
         original = _count(scaling, "original_max_position_embeddings", positions)
         return int(original * _factor(scaling))

@@ -19,6 +19,7 @@ from allocbench.workloads.serving.architectures import (
     divided,
     listed,
 )
+from allocbench.workloads.serving.model_configs import CacheLayout, cache_layout
 from tests.traces import message_of
 
 NO_MODEL = "is not the config.json of a model: it has no list of architectures"
@@ -130,9 +131,28 @@ def test_what_is_not_known_of_another_architecture_is_not_said() -> None:
         assert told.endswith("so its weights are not known")
 
 
+def test_layers_of_two_kinds_share_the_blocks_of_a_cache_in_groups_of_equal_size() -> None:
+    def layout(layers: int, sliding: int, ranks: int = 1) -> CacheLayout:
+        kinds = ["sliding_attention"] * sliding + ["full_attention"] * (layers - sliding)
+        return cache_layout(LLAMA | {"num_hidden_layers": layers, "layer_types": kinds}, ranks)
+
+    token = 2 * 8 * 128 * 2  # keys and values, heads, head, bytes
+    assert layout(32, 0) == layout(32, 32) == CacheLayout(token, 32)
+    assert layout(32, 16, ranks=16) == CacheLayout(token // 8, 16, 2)  # a head is never divided
+    assert layout(62, 52) == CacheLayout(token, 10, 7)  # 52 layers fill five groups and a part
+    assert layout(30, 16) == CacheLayout(token, 16, 2)  # 14 layers are padded
+    assert layout(62, 52).tokens(7 * 10 * 16 * token * 3 - 1, 16) == 2 * 16
+
+
+def test_compressed_keys_and_values_are_on_every_gpu() -> None:
+    compressed = LLAMA | {"kv_lora_rank": 512, "qk_rope_head_dim": 64}
+    assert cache_layout(compressed, 8) == CacheLayout((512 + 64) * 2, 32)
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"rope_scaling": {"type": "longrope"}}, "rope_scaling longrope is not supported"),
         ({"architectures": ["T5Model"]}, "architecture T5Model is not one of GemmaForCausalLM,"),
         # 2 x 32 layers x 8 heads x 128 numbers x 2 bytes
         ({"architectures": ["T5Model"]}, "its keys and values take 128 KiB for each token in 32"),
