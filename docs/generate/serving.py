@@ -174,7 +174,7 @@ def _held_cell(case: Published) -> str:
 
 def summary() -> list[tuple[str, ...]]:
     """For each part, with one GPU and with more: how many numbers, the median and worst error."""
-    found = []
+    found = list[tuple[str, ...]]()
     for part in PARTS:
         for several in (False, True):
             errors = [

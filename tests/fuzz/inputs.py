@@ -145,7 +145,7 @@ def model_config(data: bytes) -> None:
     """The config.json of a model that is served."""
     (architecture,) = _read(data, model_configs.read)
     if isinstance(architecture, Architecture):
-        assert architecture.weight_bytes > 0
+        assert sum(size for _, size in architecture.weights) > 0
 
 
 def error_text(data: bytes) -> None:
