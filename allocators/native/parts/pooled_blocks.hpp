@@ -70,6 +70,7 @@ class PooledBlocks {
       last_ = &pools_.try_emplace(stream, nodes_, stream).first->second;
     return *last_;
   }
+
   std::map<Stream, StreamPools>& pools() { return pools_; }
   // Those with free blocks, in order of stream. There may be thousands of pools without one.
   std::vector<StreamPools*> filled();
@@ -86,8 +87,27 @@ class PooledBlocks {
   std::uint64_t age(Index block) const { return now_ - facts_[block].free_since; }
 
   // After a split, the new block and the remaining one are in no pool.
-  Index create(Address address, Size size, Facts const& facts, std::uint64_t rank);
-  Index split_front(Index block, Size size);  // the new block is the first `size` bytes
+  Index create(Address address, Size size, Facts const& facts, std::uint64_t rank) {
+    Index const block = nodes_.create(address, size);
+    nodes_[block].rank = rank;
+    if (facts_.size() <= block) [[unlikely]]
+      add_facts();
+    facts_[block] = facts;
+    return block;
+  }
+
+  // the new block is the first `size` bytes
+  Index split_front(Index block, Size size) {
+    Index const front = create_beside(block, nodes_[block].block.address, size);
+    Index const previous = nodes_[block].previous;
+    nodes_[front].previous = previous;
+    nodes_[front].next = block;
+    nodes_[previous].next = front;
+    nodes_[block].previous = front;
+    nodes_[block].block.address += size;
+    nodes_[block].block.size -= size;
+    return front;
+  }
 
   // Allocates these blocks, in order of address, inside a free block that contains them all.
   void carve(Index free, std::vector<Block> const& allocated);
@@ -104,16 +124,53 @@ class PooledBlocks {
   Index remap(Index block, Range pages);
 
   // Adds a free or unmapped block to its pool, or removes it.
-  void insert(Index block);
-  void remove(Index block);
+  void insert(Index block) {
+    Facts& facts = facts_[block];
+    facts.free_since = now_;
+    if (facts.mapped) [[likely]] {
+      facts.pool->free.insert(block);
+      if (!facts.pool->touched) [[unlikely]]
+        touch(facts.pool->stream);
+    } else {
+      insert_unmapped(block);
+    }
+  }
+
+  void remove(Index block) {
+    Facts const& facts = facts_[block];
+    if (facts.mapped) [[likely]]
+      facts.pool->free.remove(block);
+    else
+      remove_unmapped(block);
+  }
+
   void drop(Index block) { nodes_.drop(block); }
 
   // Allocates a free block that is in no pool.
-  Block allocate(Index block, Size requested);
+  Block allocate(Index block, Size requested) {
+    auto& [address, size, of_request] = nodes_[block].block;
+    of_request = requested;
+    nodes_[block].bin = kNone;
+    allocated_.insert(address, block);
+    return {address, size, requested};
+  }
+
   // Returns the block as it was allocated, with its index; size 0 if none is allocated at the
   // address.
   // `defer`: a block used on another stream waits for free_deferred, not for streams_done.
-  Freed deallocate(Address address, Stream stream, bool defer = false);
+  Freed deallocate(Address address, Stream stream, bool defer = false) {
+    Index const block = allocated_.erase(address);
+    if (block == kNone) return {};
+    Freed const given{nodes_[block].block, block};
+    nodes_[block].block.requested = 0;
+    Facts& facts = facts_[block];
+    facts.waits = without_pool(stream) != without_pool(facts.pool->stream);
+    if (facts.waits) [[unlikely]]
+      (defer ? deferred_ : waiting_).push_back(block);
+    else
+      free(block);
+    return given;
+  }
 
   // All streams have been synchronized, so the blocks waiting now can be freed by `free_waiting`.
   void streams_done() { done_ = waiting_.size(); }
@@ -124,6 +181,7 @@ class PooledBlocks {
   void free_deferred() {
     if (!deferred_.empty()) free_all_deferred();
   }
+
   void free_waiting_of(PoolId pool);  // all of them, as if its streams had been synchronized
 
   Size largest_free() const;
@@ -132,11 +190,47 @@ class PooledBlocks {
   void check() const;                     // throws InvariantViolation
 
  private:
-  Index create_beside(Index block, Address address, Size size);
+  Index create_beside(Index block, Address address, Size size) {
+    return create(address, size, Facts(facts_[block]),
+                  rank_each_ ? next_rank() : nodes_[block].rank);
+  }
+
   Index split_back(Index block, Size size);  // the new block is the last `size` bytes
   // Merges a block, in no pool, with neighbors of the same state (free or waiting, mapped or not).
-  void coalesce(Index block);
-  void free(Index block);
+  void coalesce(Index block) {
+    Facts const& facts = facts_[block];  // neighbors are in the same pool
+    auto const joins = [&](Index neighbor) {
+      bool const in_bin = nodes_[neighbor].bin != kNone;  // free and mapped
+      if (facts.mapped) [[likely]]
+        return in_bin;
+      return !in_bin && !in_use(neighbor);
+    };
+    auto const absorb = [&](Index neighbor) {
+      if (facts.mapped) [[likely]]
+        facts.pool->free.remove(neighbor);
+      else
+        remove_unmapped(neighbor);
+      nodes_[block].block.size += size(neighbor);
+      nodes_.drop(neighbor);
+    };
+    if (Index const previous = nodes_[block].previous; joins(previous)) {
+      nodes_[block].block.address = nodes_[previous].block.address;
+      nodes_[block].previous = nodes_[previous].previous;
+      nodes_[nodes_[block].previous].next = block;
+      absorb(previous);
+    }
+    if (Index const next = nodes_[block].next; joins(next)) {
+      nodes_[block].next = nodes_[next].next;
+      nodes_[nodes_[block].next].previous = block;
+      absorb(next);
+    }
+  }
+
+  void free(Index block) {
+    coalesce(block);
+    insert(block);
+  }
+
   void insert_unmapped(Index block);
   void remove_unmapped(Index block);
   void add_facts();
@@ -165,109 +259,5 @@ class PooledBlocks {
   std::uint64_t ranks_ = 0;
   std::uint64_t now_ = 0;
 };
-
-// The operations of every request and free are inline: their caller then knows what they read.
-
-inline Index PooledBlocks::create(Address address, Size size, Facts const& facts,
-                                  std::uint64_t rank) {
-  Index const block = nodes_.create(address, size);
-  nodes_[block].rank = rank;
-  if (facts_.size() <= block) [[unlikely]]
-    add_facts();
-  facts_[block] = facts;
-  return block;
-}
-
-inline Index PooledBlocks::create_beside(Index block, Address address, Size size) {
-  return create(address, size, Facts(facts_[block]), rank_each_ ? next_rank() : nodes_[block].rank);
-}
-
-inline Index PooledBlocks::split_front(Index block, Size size) {
-  Index const front = create_beside(block, nodes_[block].block.address, size);
-  Index const previous = nodes_[block].previous;
-  nodes_[front].previous = previous;
-  nodes_[front].next = block;
-  nodes_[previous].next = front;
-  nodes_[block].previous = front;
-  nodes_[block].block.address += size;
-  nodes_[block].block.size -= size;
-  return front;
-}
-
-inline void PooledBlocks::insert(Index block) {
-  Facts& facts = facts_[block];
-  facts.free_since = now_;
-  if (facts.mapped) [[likely]] {
-    facts.pool->free.insert(block);
-    if (!facts.pool->touched) [[unlikely]]
-      touch(facts.pool->stream);
-  } else {
-    insert_unmapped(block);
-  }
-}
-
-inline void PooledBlocks::remove(Index block) {
-  Facts const& facts = facts_[block];
-  if (facts.mapped) [[likely]]
-    facts.pool->free.remove(block);
-  else
-    remove_unmapped(block);
-}
-
-inline void PooledBlocks::coalesce(Index block) {
-  Facts const& facts = facts_[block];  // neighbors are in the same pool
-  auto const joins = [&](Index neighbor) {
-    bool const in_bin = nodes_[neighbor].bin != kNone;  // free and mapped
-    if (facts.mapped) [[likely]]
-      return in_bin;
-    return !in_bin && !in_use(neighbor);
-  };
-  auto const absorb = [&](Index neighbor) {
-    if (facts.mapped) [[likely]]
-      facts.pool->free.remove(neighbor);
-    else
-      remove_unmapped(neighbor);
-    nodes_[block].block.size += size(neighbor);
-    nodes_.drop(neighbor);
-  };
-  if (Index const previous = nodes_[block].previous; joins(previous)) {
-    nodes_[block].block.address = nodes_[previous].block.address;
-    nodes_[block].previous = nodes_[previous].previous;
-    nodes_[nodes_[block].previous].next = block;
-    absorb(previous);
-  }
-  if (Index const next = nodes_[block].next; joins(next)) {
-    nodes_[block].next = nodes_[next].next;
-    nodes_[nodes_[block].next].previous = block;
-    absorb(next);
-  }
-}
-
-inline Block PooledBlocks::allocate(Index block, Size requested) {
-  auto& [address, size, of_request] = nodes_[block].block;
-  of_request = requested;
-  nodes_[block].bin = kNone;
-  allocated_.insert(address, block);
-  return {address, size, requested};
-}
-
-inline PooledBlocks::Freed PooledBlocks::deallocate(Address address, Stream stream, bool defer) {
-  Index const block = allocated_.erase(address);
-  if (block == kNone) return {};
-  Freed const given{nodes_[block].block, block};
-  nodes_[block].block.requested = 0;
-  Facts& facts = facts_[block];
-  facts.waits = without_pool(stream) != without_pool(facts.pool->stream);
-  if (facts.waits) [[unlikely]]
-    (defer ? deferred_ : waiting_).push_back(block);
-  else
-    free(block);
-  return given;
-}
-
-inline void PooledBlocks::free(Index block) {
-  coalesce(block);
-  insert(block);
-}
 
 }  // namespace allocbench
