@@ -16,7 +16,7 @@ from allocbench.questions.failure import Failure, before, first_failure, operato
 from allocbench.questions.growth import RepeatedGrowth, leak_of
 from allocbench.questions.hazards import growing, modelled
 from allocbench.replays.runner import Runner, fresh, innermost
-from allocbench.reports.advice.coverage import needs
+from allocbench.reports.advice.coverage import hidden, needs
 from allocbench.reports.advice.recommending import consequence
 from allocbench.workloads import Trace
 from allocbench.workloads.formats import how_to_record
@@ -229,7 +229,8 @@ def served(run: Runner, allocator: str, device: str) -> str:
     if coverage.ends == "failure":
         words = f"the request for {units.size(coverage.request)} that failed is served"
     card = f" Smallest card: {enough['card']}." if enough["card"] else ""
-    words += f". It {needs(need, coverage.bound)} and {fits}.{card}"
+    told = f"It {needs(need, coverage.bound)} and {fits}"
+    words += f". {told if need <= run.capacity else hidden(coverage.held)}.{card}"
     more = [f"{line[0].upper()}{line[1:]}." for line in modelled([allocator])]
     return " ".join([words, *growing(run, [allocator], device), *more])
 

@@ -12,7 +12,7 @@ from typing import Literal, TypeAlias, get_args
 
 from allocbench.base import units
 from allocbench.reports.advice.choosing import KEEP
-from allocbench.reports.advice.coverage import needs
+from allocbench.reports.advice.coverage import hidden, needs
 
 Verdict: TypeAlias = Literal[
     "fits", "fits_with_setting", "fragmented", "too_big", "grows", "unknown"
@@ -254,8 +254,7 @@ def held(device: str, size: int, load: int) -> str:
     """More than the device has was reserved when the recording began."""
     return cannot_tell(
         device,
-        f"{units.size(size)} were reserved before the recording begins, and how much of them the"
-        f" program used is not recorded. The largest load that was recorded is {units.size(load)}",
+        f"{hidden(size)}. The largest load that was recorded is {units.size(load)}",
     )
 
 

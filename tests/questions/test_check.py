@@ -11,6 +11,7 @@ import pytest
 
 from allocbench.base.cards import find
 from allocbench.questions.check import check, shown
+from allocbench.questions.explain import served
 from allocbench.questions.recommend import study
 from allocbench.questions.whatif import whatif
 from allocbench.replays.capacity import STEP
@@ -165,6 +166,7 @@ def test_what_was_held_before_the_recording_is_the_least_need() -> None:
     assert answer.verdict == "unknown"
     assert "192 MiB" in answer.sentence  # the weights and the work of a step
     assert "needs" not in answer.sentence
+    assert "does not fit" not in served(run.on("sim:256MiB"), "caching", "it")
 
 
 def test_without_a_device_the_smallest_card_is_named() -> None:
