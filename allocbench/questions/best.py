@@ -189,7 +189,13 @@ def best(
     now = called(given, runner.trace)
     while True:
         advice = advise(
-            rows, device=label, given=with_conf(given), shaky=shaky, weights=weights, now=now
+            rows,
+            device=label,
+            given=with_conf(given),
+            shaky=shaky,
+            weights=weights,
+            now=now,
+            held=runner.trace.coverage.held,
         )
         tried = {spec for spec in (advice.setting, advice.chosen) if spec and spec not in shaky}
         growing = {spec for spec in tried if grows(spec)}

@@ -26,7 +26,7 @@ from allocbench.reports.advice.choosing import (
     Kind,
     Weights,
 )
-from allocbench.reports.advice.coverage import needs
+from allocbench.reports.advice.coverage import hidden, needs
 from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
@@ -92,12 +92,13 @@ def advise(
     shaky: Collection[str] = (),
     weights: Weights = WEIGHTS,
     now: str = DEFAULT,
+    held: int = 0,
 ) -> Advice:
     """Choose among the rows of one workload on one device.
 
     device: its name in the lines; default: as in the rows. given: the spec that the program has
-    now; now: what the lines call it. shaky: specs that fail when the program works in another
-    order; they count as having no room.
+    now; now: what the lines call it. held: bytes that were reserved before the recording began.
+    shaky: specs that fail when the program works in another order; they count as having no room.
     """
     candidates = [row for row in records(rows) if row["candidate"] and row["failures"] is not None]
     case = Baseline.of(candidates, weights, shaky, given)
@@ -107,7 +108,7 @@ def advise(
     best = partial(Best.of, options, case.capacity)
     chosen, setting, other = best(), best(_SETTINGS), best(_OTHERS)
     load = max((int(row.get("max_load") or 0) for row in candidates), default=0)
-    unfit = "" if chosen.option else _unfit(load, case.capacity, name)
+    unfit = "" if chosen.option else _unfit(load, held, case.capacity, name)
     own = chosen.option is not None and chosen.option.kind in _SETTINGS
     write = partial(
         _line,
@@ -221,10 +222,12 @@ def _smallest_setting(options: Sequence[Alternative], default: Alternative) -> s
     return f" {least.name} {_need(least, default)}, but the default is enough."
 
 
-def _unfit(load: int, capacity: int | None, device: str) -> str:
-    """Why nothing fits a device: no allocator can, or no allocator that was tried does."""
+def _unfit(load: int, held: int, capacity: int | None, device: str) -> str:
+    """Why nothing fits a device: no allocator can, none that was tried does, or it is not known."""
     if capacity and load > capacity:
         return f"{units.size(load)} are in use at once, more than {device} has"
+    if capacity and held > capacity:
+        return f"it is not known what fits {device}: {hidden(held)}"
     return f"nothing that was tried fits {device}"
 
 

@@ -103,6 +103,8 @@ def test_naive_is_the_last_resort() -> None:
     none = advise(rows(20, default=(25, 0.8, False), naive=(23, 51, False), bump=(1, 0, True)))
     assert (none.chosen, none.costs) == (None, {})
     assert "naive needs the least, 23.0 GiB" in none.lines[1]
+    hidden = advise(rows(20, default=(25, 0.8, False), other=(25, 9, False)), held=25 << 30)
+    assert all("it is not known what fits the card: 25.0 GiB" in line for line in hidden.lines)
 
 
 def test_room_counts_before_cost_up_to_half_a_percent_of_the_device() -> None:
