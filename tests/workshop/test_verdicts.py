@@ -150,8 +150,8 @@ def test_every_command_names_the_same_best(workload: str, share: int) -> None:
         assert {row[column] for row in compared} == {told}
     setting, chosen = ranked[0]["best_setting"], ranked[0]["recommended"]
     page = Path("report.html").read_text(encoding="utf-8")
-    shown = html.unescape(re.sub(r"<[^>]*>", "", page))
-    shown = re.sub(r"caching \(([^)]+)\)", r"caching:conf=\1", shown.replace("a device of ", "sim:"))
+    shown = html.unescape(re.sub(r"<[^>]*>", "", page)).replace("a device of ", "sim:")
+    shown = re.sub(r"caching \(([^)]+)\)", r"caching:conf=\1", shown)
     for column in ("setting_advice", "allocator_advice", "orders_advice"):
         (told,) = {row[column] for row in compared}
         assert (told or "") in shown
