@@ -39,8 +39,13 @@ def whole_file(path: str | Path, *, private: bool = False) -> Iterator[BinaryIO]
     mode = _PRIVATE if private else old.st_mode & _PERMISSIONS if old else _OF_A_NEW_FILE
     # Nobody can know the name before, and a link with this name is not followed.
     partial = target.with_name(f".{target.name[:_SHOWN]}.{secrets.token_hex(8)}.partial")
-    descriptor = os.open(partial, _FLAGS, mode)
-    try:
+    is_another = False
+    try:  # from before the file exists: an interrupt may come as soon as it does
+        try:
+            descriptor = os.open(partial, _FLAGS, mode)
+        except FileExistsError:
+            is_another = True
+            raise
         with os.fdopen(descriptor, "wb") as sink:
             if old is not None:
                 with suppress(OSError):  # a file system without permissions
@@ -48,7 +53,9 @@ def whole_file(path: str | Path, *, private: bool = False) -> Iterator[BinaryIO]
             yield sink
         partial.replace(target)
     finally:
-        partial.unlink(missing_ok=True)
+        if not is_another:
+            with suppress(OSError):  # if it could not be created, either
+                partial.unlink()
 
 
 STDOUT = "-"
