@@ -72,7 +72,7 @@ MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
     "allocbench/verification": 780,
     "reports/charts": 740,
     "reports/page": 1_060,
-    "reports/rows": 1_920,
+    "reports/rows": 1_923,
     "workloads": 16_140,
 }
 # bfc also has timestamps, presets, a log and regions that it takes over; caching expandable

@@ -98,11 +98,14 @@ def to_json(rows: Rows) -> str:
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """The rows of a checked frame as plain dicts, None for null."""
+    """The rows of a frame as plain dicts, None for null; a value may also be a list."""
     import pandas as pd
 
     return [
-        {str(name): None if pd.isna(value) else value for name, value in row.items()}
+        {
+            str(name): None if pd.api.types.is_scalar(value) and pd.isna(value) else value
+            for name, value in row.items()
+        }
         for row in table.astype(object).to_dict("records")
     ]
 

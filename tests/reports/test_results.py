@@ -40,6 +40,12 @@ def test_frame_has_the_schema_and_exact_bytes() -> None:
     assert results.records(table)[1]["peak_reserved"] is None
 
 
+def test_a_list_of_values_stays_a_list() -> None:
+    table = pd.DataFrame([{"edits": ["a", "b"], "need": 1}, {"edits": [], "need": None}])
+    assert [row["edits"] for row in results.records(table)] == [["a", "b"], []]
+    assert results.records(table)[1]["need"] is None
+
+
 def test_a_missing_metric_is_null_and_numpy_values_are_taken() -> None:
     given_row = row("a", events=np.int64(7), overhead=np.float32(1.5), candidate=np.bool_(True))
     del given_row["min_capacity"]
