@@ -33,7 +33,7 @@ _MOST = 10**7
 _MOST_LAYERS = 10_000
 _MOST_BITS = 32  # of a weight
 _SIMILAR = 1.25
-"""vLLM pads the rarer of two kinds of layers if the other has less than so many times as many."""
+"""vLLM pads the rarer kind of layers if the other is less than this many times as common."""
 
 
 def read(path: Path, *, quantized: bool = True) -> Architecture:
