@@ -73,6 +73,7 @@ class Messages:
 _MOST = 4096
 """Elements of the largest tensors whose values are sent."""
 _SOON = timedelta(seconds=10)
+"""How long a rank waits for integers that another rank sends."""
 _CALLER = "torch.distributed.distributed_c10d"
 _OPERATORS = """
 _allgather_base_ _reduce_scatter_base_ allgather_ allgather_coalesced_

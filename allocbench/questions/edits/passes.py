@@ -222,7 +222,7 @@ def batch(blocks: TrainingBlocks) -> Iterator[Edit]:
         yield Edit(
             f"batch in {parts} parts",
             f"{parts} passes over 1/{parts} of the batch before each optimizer step",
-            f"smaller kernels; batch normalization sees 1/{parts} of the batch",
+            f"smaller kernels; batch normalization, if there is any, sees 1/{parts} of the batch",
             "batch",
             2,
             partial(_accumulated, blocks, parts),
