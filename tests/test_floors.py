@@ -366,6 +366,17 @@ def test_no_folder_is_too_long() -> None:
     assert {name: n for name, n in length.items() if n > MOST_LINES_OF_A_FOLDER[name]} == {}
 
 
+def test_a_class_name_has_one_meaning() -> None:
+    places: dict[str, list[Path]] = {}
+    for package in PYTHON_FLOORS.keys() - {"base", "benchmarks", "docs", "tests"}:
+        for path in sorted(folder(ROOT, package).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.ClassDef):
+                    places.setdefault(node.name, []).append(path)
+    assert len(places) > 300
+    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+
+
 def test_the_folders_of_tests_mirror_the_packages() -> None:
     folders = {
         path.parent.relative_to(ROOT / "tests") for path in (ROOT / "tests").rglob("test_*.py")

@@ -25,7 +25,7 @@ from allocbench.reports.advice.check import (
     RECORDED,
     WORDS,
     Answer,
-    Change,
+    RemedyKind,
     Rest,
     TriedChange,
     exit_code,
@@ -45,7 +45,7 @@ EXAMPLES = (
     "allocbench check snapshot.pickle --html report.html",
     "allocbench check snapshot.pickle --all",
 )
-_TRIED: dict[Change, str] = {
+_TRIED: dict[RemedyKind, str] = {
     "setting": "settings of PyTorch's allocator",
     "edit": "edits of the program, estimated",
     "allocator": "other allocators",

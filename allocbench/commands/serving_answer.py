@@ -10,14 +10,14 @@ from rich.text import Text
 from allocbench.base import units
 from allocbench.output.files import write_json
 from allocbench.output.terminal import console, plain_table
-from allocbench.questions.serving import Answer
+from allocbench.questions.serving import CardParts
 from allocbench.questions.serving_load import Load
 from allocbench.workloads.serving.engines import SGLANG
 
 _MIB = 1 << 20
 
 
-def write(model: str, found: Answer, served: Load | None, path: str) -> None:
+def write(model: str, found: CardParts, served: Load | None, path: str) -> None:
     """Write the answer as JSON; - is standard output."""
     asked = found.asked
     told = {
@@ -40,7 +40,7 @@ def write(model: str, found: Answer, served: Load | None, path: str) -> None:
     write_json(told, path)
 
 
-def show(model: str, found: Answer, served: Load | None, longest: int) -> None:
+def show(model: str, found: CardParts, served: Load | None, longest: int) -> None:
     """Print the answer in sentences, and the table of the card.
 
     longest: tokens of the longest sequence.
@@ -65,7 +65,7 @@ def show(model: str, found: Answer, served: Load | None, longest: int) -> None:
     out.print(table)
 
 
-def _sentences(found: Answer, served: Load | None, longest: int) -> list[str]:
+def _sentences(found: CardParts, served: Load | None, longest: int) -> list[str]:
     asked = found.asked
     name = "mem-fraction-static" if asked.engine == SGLANG else "gpu_memory_utilization"
     block = units.count(asked.block_tokens, "token")
@@ -101,7 +101,7 @@ def _sentences(found: Answer, served: Load | None, longest: int) -> list[str]:
     return lines
 
 
-def _asleep(found: Answer) -> str:
+def _asleep(found: CardParts) -> str:
     stays, host = found.asleep.stays, units.size(found.asleep.host)
     back = units.size(sum(line.size for line in found.lines) - stays)
     keeps = f"the host holds {host} of weights"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocbench.output.files import Write
-    from allocbench.questions.whatif import Answer, Proposal
+    from allocbench.questions.whatif import Proposal, Proposals
     from allocbench.workloads import Trace
 
 EXAMPLES = (
@@ -109,7 +109,7 @@ def run(
             _print(answer, name_of_card, bound, part)
 
 
-def _run(answer: Answer, workload: str, spec: str, device: str) -> Answer:
+def _run(answer: Proposals, workload: str, spec: str, device: str) -> Proposals:
     from allocbench.programs import is_program
     from allocbench.programs.program import of_text
     from allocbench.questions import whatif
@@ -131,7 +131,7 @@ def _run(answer: Answer, workload: str, spec: str, device: str) -> Answer:
 def _page(
     write: Callable[..., str],
     trace: Trace,
-    answer: Answer,
+    answer: Proposals,
     together: Sequence[Proposal],
     said: tuple[str, str],
     part: bool,
@@ -176,7 +176,7 @@ def _page(
     )
 
 
-def _together(trace: Trace, answer: Answer, spec: str, device: str) -> Sequence[Proposal]:
+def _together(trace: Trace, answer: Proposals, spec: str, device: str) -> Sequence[Proposal]:
     """More edits together, which are replayed for the page."""
     from allocbench.questions.edited_curves import combined
     from allocbench.questions.training_blocks import TrainingBlocks
@@ -185,7 +185,7 @@ def _together(trace: Trace, answer: Answer, spec: str, device: str) -> Sequence[
         return combined(answer, TrainingBlocks(trace), spec, device, begin)
 
 
-def _sentence(proposal: Proposal, answer: Answer, part: bool) -> str:
+def _sentence(proposal: Proposal, answer: Proposals, part: bool) -> str:
     what = "what was recorded" if part else "it"
     fits = {True: f", and {what} fits", False: f", and {what} is not sure to fit", None: ""}
     load = units.size(proposal.run_load or proposal.load)
@@ -195,11 +195,11 @@ def _sentence(proposal: Proposal, answer: Answer, part: bool) -> str:
     )
 
 
-def _saving(proposal: Proposal, answer: Answer) -> int:
+def _saving(proposal: Proposal, answer: Proposals) -> int:
     return answer.need - (proposal.run or proposal.need)
 
 
-def _print(answer: Answer, device: str, bound: bool = False, part: bool = False) -> None:
+def _print(answer: Proposals, device: str, bound: bool = False, part: bool = False) -> None:
     """bound, part: whether the program may need more, and so much that its edits may not fit."""
     out = console()
     out.print(Text(_headline(answer, device, bound, part)))
@@ -218,7 +218,7 @@ def _print(answer: Answer, device: str, bound: bool = False, part: bool = False)
     out.print(table)
 
 
-def _headline(answer: Answer, device: str, bound: bool, part: bool) -> str:
+def _headline(answer: Proposals, device: str, bound: bool, part: bool) -> str:
     from allocbench.questions.whatif import MOST_EDITS
 
     needed = f"The program {needs(answer.need, bound)}"

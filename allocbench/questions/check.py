@@ -28,8 +28,7 @@ from allocbench.questions.switching import conf, how, with_conf
 from allocbench.questions.trials import rest
 from allocbench.questions.tune import EXPANDABLE
 from allocbench.questions.vary import Probe, Variation
-from allocbench.questions.whatif import Answer as Edited
-from allocbench.questions.whatif import whatif
+from allocbench.questions.whatif import Proposals, whatif
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Runner, fresh
 from allocbench.reports.advice import check as sentences
@@ -276,7 +275,7 @@ class _Case:
         return (self._remedy("setting", chosen, chosen),)
 
     @cached_property
-    def _edited(self) -> Edited | str:
+    def _edited(self) -> Proposals | str:
         """The edits of a training program that `whatif` finds, or why it finds none."""
         trace = self.trace
         if trace.coverage.begins != "start":

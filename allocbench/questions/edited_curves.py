@@ -10,7 +10,7 @@ import numpy as np
 
 from allocbench.questions.edits import Edit, go_together
 from allocbench.questions.training_blocks import TrainingBlocks
-from allocbench.questions.whatif import MOST_EDITS, Answer, Proposal, proposal_of
+from allocbench.questions.whatif import MOST_EDITS, Proposal, Proposals, proposal_of
 
 COLUMNS = 400
 """Intervals of a curve."""
@@ -18,7 +18,7 @@ _COMBINED = 4
 
 
 def combined(
-    answer: Answer,
+    answer: Proposals,
     blocks: TrainingBlocks,
     spec: str,
     device: str,

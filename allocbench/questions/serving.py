@@ -99,7 +99,7 @@ class Asleep:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CardParts:
     """What fills the card. Bytes.
 
     lines: disjoint parts, with `left`, which can be negative, add up to the card. blocks: of the KV
@@ -132,13 +132,13 @@ class Answer:
         return next(line.size for line in self.lines if line.name == name)
 
 
-def answer(asked: Asked) -> Answer:
+def answer(asked: Asked) -> CardParts:
     """What fills the card, line by line.
 
     Raises TraceError if nothing is left for the KV cache.
     """
     lines, blocks = _filled(asked)
-    return Answer(
+    return CardParts(
         asked, lines, blocks, _left(asked, lines), _largest_share(asked), _asleep(asked, lines)
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from allocbench.base.cards import Card
 from allocbench.questions.growing_cache import GrowingCache
-from allocbench.questions.serving import Answer, Asked
+from allocbench.questions.serving import Asked, CardParts
 from allocbench.workloads.events import Events
 from allocbench.workloads.generator import settle
 from allocbench.workloads.serving import server
@@ -149,7 +149,7 @@ class Load:
     growing_mean: int
 
 
-def load(found: Answer, asked: Requests, longest: int) -> Load:
+def load(found: CardParts, asked: Requests, longest: int) -> Load:
     """Serve a log with the KV cache of an answer, at several arrival rates.
 
     longest: tokens of the longest sequence. Raises TraceError if no request is served, or if a
@@ -166,7 +166,7 @@ def load(found: Answer, asked: Requests, longest: int) -> Load:
     return Load(len(kept), too_long, seconds, needed, at_rate, largest, *growing.mapped())
 
 
-def _needed(found: Answer, asked: Requests, plenty: int) -> int:
+def _needed(found: CardParts, asked: Requests, plenty: int) -> int:
     """Tokens of the smallest KV cache that survives the log at its own rate."""
     enough = _serve(found, asked, plenty, 1.0).peak_tokens
     if asked.prefix is None:
@@ -181,7 +181,7 @@ def _needed(found: Answer, asked: Requests, plenty: int) -> int:
     return enough
 
 
-def _largest(found: Answer, asked: Requests, cache: int, survived: bool) -> float | None:
+def _largest(found: CardParts, asked: Requests, cache: int, survived: bool) -> float | None:
     """The largest relative rate that is survived, within 2 %."""
     fits, fails = (1.0, None) if survived else (None, 1.0)
     while fails is None:
@@ -209,7 +209,7 @@ def _largest(found: Answer, asked: Requests, cache: int, survived: bool) -> floa
 
 
 def _serve(
-    found: Answer,
+    found: CardParts,
     asked: Requests,
     cache_tokens: int,
     speed: float,

@@ -45,7 +45,7 @@ _OF_PASSES = (ACTIVATIONS, FORWARD, BACKWARD)
 
 
 @dataclass(frozen=True)
-class Call:
+class ModuleCall:
     """A call of a module in a forward pass, with its backward pass. Blocks are numbers.
 
     module: its path. blocks: what it allocates, in order. saved: those that its backward pass
@@ -190,7 +190,7 @@ class TrainingBlocks:
         return np.array([name if name in with_parts else "" for name in names], object)
 
     @cached_property
-    def calls(self) -> tuple[Call, ...]:
+    def calls(self) -> tuple[ModuleCall, ...]:
         """The calls of repeated modules that save something for a backward pass, in order."""
         calls = [*self._calls()]
         for number, (call, following) in enumerate(pairwise(calls)):
@@ -200,7 +200,7 @@ class TrainingBlocks:
                 calls[number] = replace(call, saved=saved, backward=min(call.backward, ended))
         return tuple(calls)
 
-    def _calls(self) -> Iterator[Call]:
+    def _calls(self) -> Iterator[ModuleCall]:
         forward = np.flatnonzero(np.isin(self.kind, (ACTIVATIONS, FORWARD)))
         backward_at = self.allocs[np.isin(self.kind, (BACKWARD, GRADIENTS))]
         names = self.repeated[forward]
@@ -223,7 +223,7 @@ class TrainingBlocks:
             if backward > end:
                 begin = float(self.allocs[blocks[0]]) - 0.5
                 module = str(self.repeated[last])
-                yield Call(module, blocks, saved, output, begin, end, backward, done)
+                yield ModuleCall(module, blocks, saved, output, begin, end, backward, done)
 
     def _output(self, alive: Ints) -> int:
         """Of the blocks that outlive a call, the last one that is no statistic; -1 without any."""

@@ -10,17 +10,17 @@ from allocbench.base.cards import cards, notes
 from allocbench.questions.best import Best
 from allocbench.questions.hazards import modelled
 from allocbench.questions.switching import conf, with_conf
-from allocbench.questions.whatif import Answer as Edited
+from allocbench.questions.whatif import Proposals
 from allocbench.replays.capacity import STEP
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.runner import Runner
-from allocbench.reports.advice.check import ORDER, Change, Rest, TriedChange, upper
+from allocbench.reports.advice.check import ORDER, RemedyKind, Rest, TriedChange, upper
 from allocbench.reports.advice.choosing import kind
 from allocbench.reports.advice.recommending import LOSSES
 from allocbench.reports.rows.results import records
 
 
-def rest(run: Runner, allocator: str, found: Best, edited: Edited | str) -> Rest:
+def rest(run: Runner, allocator: str, found: Best, edited: Proposals | str) -> Rest:
     """What was tried, and what is assumed.
 
     allocator: the user's spec. found: what `best` says. edited: what `whatif` says, or why no part
@@ -38,7 +38,7 @@ def _compared(found: Best, allocator: str) -> Iterator[TriedChange]:
     for row in records(found.rows):
         spec, orders = row["allocator"], row["failed_orders"]
         how = kind(spec)
-        what: Change = "allocator" if how in LOSSES else "setting"
+        what: RemedyKind = "allocator" if how in LOSSES else "setting"
         note = ""
         if row["failures"]:
             note = f"{units.count(row['failures'], 'request')} fail{'s' * (row['failures'] == 1)}"
@@ -61,7 +61,7 @@ def _searched(found: Best) -> Iterator[TriedChange]:
             yield TriedChange("setting", spec, "replay", trial.capacity, trial.serves)
 
 
-def _edits(edited: Edited, capacity: int) -> Iterator[TriedChange]:
+def _edits(edited: Proposals, capacity: int) -> Iterator[TriedChange]:
     for one in edited.proposals:
         costs = "; ".join(edit.cost for edit in one.edits)
         yield TriedChange("edit", one.name, "estimate", one.need, one.high <= capacity, costs)
@@ -74,7 +74,7 @@ def _cards(run: Runner, allocator: str) -> Iterator[TriedChange]:
         yield TriedChange("card", card.name, "replay", need, card.name in enough)
 
 
-def _assumed(run: Runner, allocator: str, found: Best, edited: Edited | str) -> Iterator[str]:
+def _assumed(run: Runner, allocator: str, found: Best, edited: Proposals | str) -> Iterator[str]:
     trace = run.trace
     settings = conf(in_force(allocator, trace)) or "none"
     yield f"The program's settings of PyTorch's allocator: {settings}."

@@ -64,7 +64,7 @@ class Proposal:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Proposals:
     """Proposals for a program. need: bytes that it needs as it is. capacity: of the card, or None.
 
     single: one edit each, by need. fitting: up to MOST_FITTING proposals that fit the card, of at
@@ -98,7 +98,7 @@ def whatif(
     settings: bool = True,
     begin: Callable[[str], None] = lambda name: None,
     runner: Runner | None = None,
-) -> Answer:
+) -> Proposals:
     """Replay each edit of a program through an allocator.
 
     ranks: GPUs of sharded training. capacity: bytes of a card that the program should fit, or None.
@@ -141,7 +141,7 @@ def whatif(
                 fitting.append(found)
             if len(fitting) == MOST_FITTING:
                 break
-    return Answer(need, trace.max_load, capacity, single, fitting)
+    return Proposals(need, trace.max_load, capacity, single, fitting)
 
 
 def run(
@@ -228,7 +228,7 @@ def _missing(blocks: TrainingBlocks) -> str:
     return "what its blocks are is not known, so no part of the program can be edited"
 
 
-def frame(answer: Answer, workload: str) -> pd.DataFrame:
+def frame(answer: Proposals, workload: str) -> pd.DataFrame:
     """A row for each single edit, by need, then those of several edits that fit.
 
     edits, how, cost: lists, an element for each edit. load, need, low, high, run, saves: bytes; run

@@ -43,7 +43,7 @@ _SAID = {
 
 
 @dataclass(frozen=True)
-class Difference:
+class FirstDifference:
     """The first difference between a replay and a recording.
 
     kind: "segment calls", "reserved bytes", "placement", "failed request", or, where the recording
@@ -71,7 +71,7 @@ class Difference:
         )
 
 
-def first_difference(compared: Compared) -> Difference | None:
+def first_difference(compared: Compared) -> FirstDifference | None:
     """The first difference or contradiction, or None when there is neither."""
     alloc, gaps = compared.agreement.first_unequal, compared.recording.gaps
     if alloc is None:
@@ -89,7 +89,7 @@ def first_difference(compared: Compared) -> Difference | None:
     return replace(difference, reason=reason)
 
 
-def _contradiction(compared: Compared, gaps: Gaps) -> Difference:
+def _contradiction(compared: Compared, gaps: Gaps) -> FirstDifference:
     """The first gap as a difference."""
     trace = compared.recording.trace
     allocs = np.flatnonzero(trace.op == ALLOC)
@@ -104,7 +104,7 @@ def _contradiction(compared: Compared, gaps: Gaps) -> Difference:
         did = "has no block" if event is None else "places a block"
         predicted = f"has the block of alloc {begun} there"
         reason = "the recording lacks the free of that block"
-    return Difference(
+    return FirstDifference(
         kind,
         alloc,
         event,
@@ -115,12 +115,12 @@ def _contradiction(compared: Compared, gaps: Gaps) -> Difference:
     )
 
 
-def _unequal(compared: Compared, alloc: int) -> Difference:
+def _unequal(compared: Compared, alloc: int) -> FirstDifference:
     trace = compared.recording.trace
     allocs = np.flatnonzero(trace.op == ALLOC)
     event = int(allocs[alloc]) if alloc < len(allocs) else None
     requested = None if event is None else int(trace.size[event])
-    difference = partial(Difference, alloc=alloc, event=event, requested=requested)
+    difference = partial(FirstDifference, alloc=alloc, event=event, requested=requested)
     if event is not None and compared.replayed.size[alloc] == 0:
         return difference(
             "failed request",
@@ -338,7 +338,7 @@ class Verdict:
     told: bool = False
     settings: Mapping[str, str] | None = None
     agreement: Agreement | None = None
-    difference: Difference | None = None
+    difference: FirstDifference | None = None
     unknown: str = ""
     device: str = ""
     settings_recorded: bool = True

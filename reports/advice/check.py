@@ -27,8 +27,8 @@ EXIT_CODES: dict[Verdict, int] = {
     "grows": 1,
     "unknown": 2,
 }
-Change: TypeAlias = Literal["setting", "edit", "batch", "card", "allocator"]
-ORDER = get_args(Change)
+RemedyKind: TypeAlias = Literal["setting", "edit", "batch", "card", "allocator"]
+ORDER = get_args(RemedyKind)
 """What a change asks of the user, the least first."""
 MOST_REMEDIES = 5
 RECORDED = "the GPU of the recording"
@@ -55,7 +55,7 @@ class Remedy:
     or to the program, "" if nothing is to be added. costs: what is lost, or "".
     """
 
-    kind: Change
+    kind: RemedyKind
     change: str
     tried: Tried
     need: int | None = None
@@ -100,7 +100,7 @@ class TriedChange:
     what is lost, or what fails.
     """
 
-    kind: Change
+    kind: RemedyKind
     change: str
     tried: Tried
     need: int | None

@@ -188,7 +188,7 @@ def _device_time(row: dict[str, Any]) -> Estimate:
 
 
 @dataclass(frozen=True)
-class Best:
+class BestOption:
     """The option to use, and the one that would be used with other costs of device calls."""
 
     option: Alternative | None = None
@@ -199,7 +199,7 @@ class Best:
         options: Sequence[Alternative],
         capacity: int | None,
         kinds: Collection[Kind] = get_args(Kind),
-    ) -> Best:
+    ) -> BestOption:
         """The best of these kinds: the default if it fits with room, else the cheapest.
 
         Settings that fit with room come before plug-ins, whatever these cost or leave.
@@ -212,17 +212,17 @@ class Best:
         fitting = [option for option in fitting if option.kind != "uncached"] or fitting
         those = [option for option in fitting if option.kind in kinds]
         if not those:
-            return Best()
+            return BestOption()
         for option in those:
             if option.kind == "default" and capacity and not option.excess:
-                return Best(option)
+                return BestOption(option)
         settings = [option for option in those if option.kind == "setting" and not option.excess]
         those = settings if capacity and settings else those
         near = _near(those, fitting, capacity) or _near(those, those, capacity)
         near.sort(key=lambda option: (option.cost, option.need or 0, option.name))
         best = near[0]
         rivals = (option for option in near[1:] if option.price.may_be_less(best.price))
-        return Best(best, next(rivals, None))
+        return BestOption(best, next(rivals, None))
 
     @property
     def name(self) -> str | None:

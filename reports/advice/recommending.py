@@ -22,7 +22,7 @@ from allocbench.reports.advice.choosing import (
     WEIGHTS,
     Alternative,
     Baseline,
-    Best,
+    BestOption,
     Kind,
     Weights,
 )
@@ -105,7 +105,7 @@ def advise(
     options = [case.option(row) for row in candidates]
     default = next((option for option in options if option.kind == "default"), None)
     name = device or next((str(row["device"]) for row in candidates), "the device")
-    best = partial(Best.of, options, case.capacity)
+    best = partial(BestOption.of, options, case.capacity)
     chosen, setting, other = best(), best(_SETTINGS), best(_OTHERS)
     load = max((int(row.get("max_load") or 0) for row in candidates), default=0)
     unfit = "" if chosen.option else _unfit(load, held, case.capacity, name)
@@ -168,7 +168,7 @@ def consequence(
 
 def _line(
     what: Literal["setting", "allocator"],
-    found: Best,
+    found: BestOption,
     default: Alternative | None,
     options: Sequence[Alternative],
     capacity: int | None,
@@ -200,7 +200,7 @@ def _line(
     return f"{head}{name}. It {words}.{unknown}{_card(best, other)}{time}{found.doubt}"
 
 
-def _own(chosen: Best, other: Best, default: Alternative | None) -> str:
+def _own(chosen: BestOption, other: BestOption, default: Alternative | None) -> str:
     """The second line where PyTorch's own allocator is used, and the best of the others."""
     kept = "keep the default" if chosen.option is default else "PyTorch's own, with this setting"
     following, best = other.option, chosen.option

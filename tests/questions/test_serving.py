@@ -11,7 +11,7 @@ import pytest
 
 from allocbench.base.cards import find
 from allocbench.questions.occupancy import Outside
-from allocbench.questions.serving import Answer, Asked, answer
+from allocbench.questions.serving import Asked, CardParts, answer
 from allocbench.questions.serving_load import load
 from allocbench.workloads.serving import engines
 from allocbench.workloads.serving.architectures import Architecture, Stored, divided, listed
@@ -71,7 +71,7 @@ def asked(
     return Asked(part, engine, chosen, batch, block, share, outside or Outside(ranks=ranks))
 
 
-def parts(found: Answer) -> dict[str, int]:
+def parts(found: CardParts) -> dict[str, int]:
     return {line.name: line.size for line in found.lines}
 
 

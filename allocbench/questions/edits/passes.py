@@ -14,7 +14,7 @@ import numpy as np
 
 from allocbench.questions.edits.edit import Edit
 from allocbench.questions.holding import alike
-from allocbench.questions.training_blocks import Call, TrainingBlocks
+from allocbench.questions.training_blocks import ModuleCall, TrainingBlocks
 from allocbench.workloads.block_origins import ACTIVATIONS, BACKWARD, FORWARD, GRADIENTS, places_of
 from allocbench.workloads.block_table import BlockTable, Floats, Ints, Mask
 
@@ -96,7 +96,9 @@ def _offloaded(blocks: TrainingBlocks, saved: Mask, table: BlockTable) -> BlockT
     return copied.with_copies(gradient, at - 0.4, at + 0.4)
 
 
-def _checkpointed(blocks: TrainingBlocks, calls: Sequence[Call], table: BlockTable) -> BlockTable:
+def _checkpointed(
+    blocks: TrainingBlocks, calls: Sequence[ModuleCall], table: BlockTable
+) -> BlockTable:
     """What a call saves ends with it, and is allocated again when its backward pass begins.
 
     The output stays, as the input of the next call. The second forward pass stops once all that is
