@@ -58,8 +58,9 @@ def run(
 
     At the end, the results are shown as `compare` shows them. `report` makes a report of the file.
     A sweep that was interrupted or killed can be started again: finished runs are not repeated if
-    trace, spec, device and code are the same. A run that fails or crashes becomes a row with its
-    error. Host times (--time) are measured while other runs keep the machine busy.
+    trace, spec, device and code are the same and they measured no less. A run that fails or crashes
+    becomes a row with its error. Host times (--time) are measured while other runs keep the machine
+    busy.
     """
     from allocbench.commands.comparison import show
     from allocbench.inputs.devices import device_specs

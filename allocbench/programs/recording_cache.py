@@ -29,9 +29,12 @@ _INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib/python3")
 _SITE = re.compile(r".*?/(?:site|dist)-packages(?=/)")
 _PACKAGES = (".dist-info", ".egg-info", ".egg-link", ".pth")
 _OF_A_SESSION = re.compile(
-    r"_$|(?:OLD)?PWD$|SHLVL$|PS[1-4]$|PROMPT|HIST|COLUMNS$|LINES$|TERM|COLORTERM$|(?:WAYLAND_)?DISPLAY$"
-    r"|WINDOW|VTE_|TMUX|STY$|SSH_|GPG_|XDG_(?:SESSION|VTNR|SEAT)|XAUTHORITY$|DBUS_|DESKTOP_|GNOME_"
-    r"|INVOCATION_ID$|JOURNAL_STREAM$|SYSTEMD_|VSCODE_|ITERM_|KITTY_|WEZTERM_|PYTEST_"
+    r"_|(?:OLD)?PWD|SHLVL|PS[0-4]|PROMPT_(?:COMMAND|DIRTRIM)|COLUMNS|LINES|STY|INVOCATION_ID"
+    r"|HIST(?:FILE|SIZE|FILESIZE|CONTROL|IGNORE|TIMEFORMAT)|(?:COLOR)?TERM|TERM(?:CAP|INFO)"
+    r"|TERM(?:INFO_DIRS|_PROGRAM(?:_VERSION)?|_SESSION_ID)|(?:WAYLAND_)?DISPLAY|WINDOW(?:ID|PATH)"
+    r"|SSH_(?:CLIENT|CONNECTION|TTY|AUTH_SOCK|AGENT_PID)|GPG_(?:AGENT_INFO|TTY)|XAUTHORITY"
+    r"|XDG_(?:SESSION\w*|VTNR|SEAT\w*)|DBUS_\w+|DESKTOP_(?:SESSION|STARTUP_ID)|JOURNAL_STREAM"
+    r"|(?:VTE|TMUX|GNOME|SYSTEMD|VSCODE|ITERM|KITTY|WEZTERM|PYTEST)_\w+|TMUX"
 )
 """Variables that differ between terminals, sessions and tests, and that no program depends on."""
 _ABOUT = "about.json"
@@ -52,7 +55,7 @@ class Entry:
 
 def lasting(environment: Mapping[str, str]) -> dict[str, str]:
     """The environment variables that a program can depend on."""
-    return {name: text for name, text in environment.items() if not _OF_A_SESSION.match(name)}
+    return {name: text for name, text in environment.items() if not _OF_A_SESSION.fullmatch(name)}
 
 
 def key(known: Any) -> str:

@@ -24,7 +24,7 @@ from allocbench.errors import UsageError
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.recorded_settings import settings_of, version_of
-from allocbench.replays.runner import Row
+from allocbench.replays.runner import Row, outside_of
 from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.bundle import BEGIN, Key, Record, parse
 from allocbench.workloads import Trace
@@ -37,6 +37,7 @@ def fingerprint(trace: Trace) -> str:
     told = [
         *(trace.step_label, trace.provenance.live_at_start, trace.coverage, trace.pools),
         *(sorted(settings_of(trace).items()), version_of(trace)),
+        sorted(outside_of(trace).items()),
     ]
     digest = hashlib.sha256(repr(told).encode())
     layout = vars(trace.layout) if trace.layout is not None else {}

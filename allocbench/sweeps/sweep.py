@@ -64,10 +64,10 @@ def sweep(
 ) -> pd.DataFrame:
     """Run every trace through every allocator on every device, and return all rows of the file.
 
-    Runs that are already in `path` are skipped, including failed ones unless `retry` is set. Each
-    result is written to `path` when it arrives. A run that raises, or whose process dies, becomes a
-    row with an error: see `reports.rows.runs.frame`. An interrupt, an error or the end of this
-    process also ends its workers.
+    Runs that are already in `path`, with all that the effort asks for, are skipped; so are failed
+    ones unless `retry` is set. Each result is written to `path` when it arrives. A run that raises,
+    or whose process dies, becomes a row with an error: see `reports.rows.runs.frame`. An interrupt,
+    an error or the end of this process also ends its workers.
 
     workers: processes; 0: one per processor. total: called once with the number of runs to make.
     done: called with each run when it ends. Host times are measured while other runs are in
@@ -77,7 +77,11 @@ def sweep(
     results before that are in the file.
     """
     records = open_records(path)
-    finished = {key_of(record).identity for record in records if not (retry and record["error"])}
+    finished = {
+        key_of(record).identity
+        for record in records
+        if (not retry if record["error"] else _answers(record["row"], effort))
+    }
     code = code_version()
     keys = {
         key.identity: (key, trace)
@@ -94,6 +98,14 @@ def sweep(
             records.append(record)
             done(key_of(record))
     return frame(records)
+
+
+def _answers(row: Row, effort: Effort) -> bool:
+    """Whether a row has what an effort measures. One of which that is not known has not."""
+    return row.get("unavailable") is not None or (
+        (row.get("passes") or 0) >= effort.passes
+        and (not effort.capacity or row.get("min_capacity") is not None)
+    )
 
 
 def _on_processes(

@@ -211,6 +211,16 @@ def test_the_environment_is_a_dependency(monkeypatch: pytest.MonkeyPatch) -> Non
     assert load() == (8000, True)
 
 
+def test_variables_of_a_session_are_named_in_full() -> None:
+    """A program may read a variable whose name begins like one of a shell or a terminal."""
+    own = {"PROMPT", "PROMPT_LENGTH", "HISTORY", "WINDOW", "WINDOW_SIZE", "TERMS", "SSH_HOSTS"}
+    own |= {"DESKTOP_BATCH", "GPG_BATCH", "STYLE", "PS5", "BATCH", "_BATCH"}
+    session = {"_", "PWD", "OLDPWD", "SHLVL", "PS1", "PROMPT_COMMAND", "HISTSIZE", "COLUMNS"}
+    session |= {"TERM", "TERM_PROGRAM", "COLORTERM", "SSH_CONNECTION", "TMUX", "TMUX_PANE"}
+    session |= {"DISPLAY", "WINDOWID", "XDG_SESSION_ID", "VSCODE_PID", "PYTEST_CURRENT_TEST"}
+    assert set(kept.lasting(dict.fromkeys(own | session, ""))) == own
+
+
 def test_another_python_of_the_same_name_is_another_program(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

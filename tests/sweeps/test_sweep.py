@@ -77,6 +77,19 @@ def test_other_code_makes_all_runs_again(monkeypatch: pytest.MonkeyPatch) -> Non
     assert found["code"].iloc[1] == "another"
 
 
+def test_a_run_that_measured_less_is_made_again() -> None:
+    """A sweep asks for more than the one before it: then for less, and then for the same."""
+    asked = [(0, False, 1), (0, True, 1), (2, True, 1), (1, False, 0), (2, True, 0)]
+    for passes, capacity, made in asked:
+        runs: list[int] = []
+        given: Any = {"workers": 1, "total": runs.append}
+        effort = Effort(passes, capacity)
+        found = sweep(traces(1), ["naive"], ["sim:1GiB"], "s.jsonl", effort, **given)
+        assert runs == [made], effort
+    (row,) = results.records(found)
+    assert (row["passes"], row["min_capacity"]) == (2, 2 * MIB)
+
+
 def fragile(trace: Trace, key: Key, effort: Effort) -> Row:
     """A run that raises for one allocator, and whose process dies for another and one trace."""
     if (key.allocator, key.workload) == ("buddy", "t0"):
@@ -253,6 +266,7 @@ def test_hashes_tell_recordings_apart_that_were_made_with_other_settings() -> No
         "older": make(events, provenance=Provenance(torch="2.5.1")),
         "pool": replace(make(events), pools=(PrivatePool("0.1"),)),
         "begun": replace(make(events), layout=held_at_start()[1]),
+        "beside": make(events, provenance=Provenance(extra={"outside": {"NCCL": 7 * MIB}})),
         "renamed": make(events, provenance=Provenance(name="other", source="elsewhere")),
     }
     marks = {name: fingerprint(trace) for name, trace in recordings.items()}
