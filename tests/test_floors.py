@@ -64,11 +64,11 @@ MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
     "allocators": 22_610,
-    "allocbench/base": 1_327,
+    "allocbench/base": 1_330,
     "allocbench/output": 649,
     "allocbench/programs": 1_200,
     "allocbench/replays": 1_975,
-    "allocbench/sweeps": 320,
+    "allocbench/sweeps": 332,
     "allocbench/verification": 780,
     "reports/charts": 740,
     "reports/page": 1_060,

@@ -8,18 +8,19 @@ import shlex
 from collections.abc import Sequence
 
 _NAMES = (
-    r"(?:token|secret|passw(?:or)?d|passphrase|credentials?"
-    r"|(?:api|access|private|secret)[-_.]?key)"
+    r"(?:token|secret|pass(?:w(?:or)?d)?|pwd|passphrase|credentials?"
+    r"|(?:api|access|private|secret)[-_.]?key|(?<=[a-z0-9][-_.])key)"
 )
-_SECRET_OPTION = re.compile(rf"-[\w.-]*(?<![a-z0-9]){_NAMES}", re.IGNORECASE)
+_SECRET = rf"[\w.-]*(?<![a-z0-9]){_NAMES}"
+_SECRET_OPTION = re.compile(rf"-{_SECRET}", re.IGNORECASE)
 _SECRET_IN_WORD = re.compile(
-    rf"((?<![\w.-])[\w.-]*(?<![a-z0-9]){_NAMES}=|(?<!\S)-[\w.-]*(?<![a-z0-9]){_NAMES}\s+)\S+",
-    re.IGNORECASE,
+    rf"""((?<![\w.-]){_SECRET}(?:=|["']\s*:\s*)|(?<!\S)-{_SECRET}\s+)\S+""", re.IGNORECASE
 )
 _KEY = re.compile(
     r"\b(?:hf_|gh[a-z]_|github_pat_|glpat-|sk-|xox[a-z]-|AKIA)[\w-]{16,}|(?<=://)[^\s/@]+(?=@)"
+    r"|(?i:(?<=bearer )|(?<=authorization: basic ))\S+"
 )
-"""What keys of well-known services look like, and the user and password of an URL."""
+"""Keys of well-known services, the user and password of an URL, and what follows in a header."""
 _HIDDEN = "HIDDEN"
 
 

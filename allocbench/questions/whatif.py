@@ -111,12 +111,12 @@ def whatif(
     known = [edit for edit in edits(blocks, ranks) if not edit.setting or settings]
     known = [edit for edit in known if _can_be_set(edit, spec)]
     if not known:
-        raise UsageError(f"{trace.name}: {_missing(blocks)}")
+        raise UsageError(_of(trace) + _missing(blocks))
     need = _need(runner or Runner(trace, device), spec, exactly=True)
     if need == trace.coverage.held:
         held = units.size(need)
         raise UsageError(
-            f"{trace.name}: {held} were reserved before the recording begins, which hides what"
+            f"{_of(trace)}{held} were reserved before the recording begins, which hides what"
             f" changes save; {how_to_record(trace)}"
         )
 
@@ -218,8 +218,13 @@ def _can_be_set(edit: Edit, spec: str) -> bool:
 def _need(run: Runner, spec: str, *, exactly: bool = False) -> int:
     need = run.min_capacity(spec) if exactly else run.rough_capacity(spec)
     if need is None:
-        raise UsageError(f"{run.trace.name}: {spec} completes it on no device")
+        raise UsageError(f"{_of(run.trace)}{spec} completes it on no device")
     return need
+
+
+def _of(trace: Trace) -> str:
+    """How an error begins; a trace of a file may have no name."""
+    return f"{trace.name}: " if trace.name else ""
 
 
 def _missing(blocks: TrainingBlocks) -> str:

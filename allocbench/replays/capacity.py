@@ -16,6 +16,7 @@ STEP = 2 << 20
 """Bytes; capacities are searched in multiples of this."""
 LIMIT = 1 << 50
 """Bytes; no capacity above this is tried."""
+_LARGEST = (1 << 62) - 1  # bytes of a simulated device
 _ROUGH = 0.005
 _PROBES = 16  # capacities tried, evenly spread, to either side of one found
 _PROBES_OF_LONG = 4
@@ -169,7 +170,7 @@ def roomy(device: str, trace: AnyTrace) -> str:
     """
     if _is_cuda(device):
         return device
-    needed = 2 * trace.requested + (1 << 40)
+    needed = min(2 * trace.requested + (1 << 40), _LARGEST)
     return with_capacity(device, max(needed, allocators.make_device(device).capacity))
 
 

@@ -22,6 +22,12 @@ from allocbench.base.text import command_text, without_secrets
         (["sh", "-c", "x --password abc --lr 3"], ["sh", "-c", "x --password HIDDEN --lr 3"]),
         (["x", "hf_" + "a" * 34], ["x", "HIDDEN"]),
         (["x", "https://me:abc@host/data"], ["x", "https://HIDDEN@host/data"]),
+        (
+            ["x", "--wandb-key=abc", "--pass", "abc"],
+            ["x", "--wandb-key=HIDDEN", "--pass", "HIDDEN"],
+        ),
+        (["x", "-H", "Authorization: Bearer ab+/c="], ["x", "-H", "Authorization: Bearer HIDDEN"]),
+        (["x", '{"api_key": "abc", "b": 1}'], ["x", '{"api_key": HIDDEN "b": 1}']),
         (["x", "--token", "--verbose"], ["x", "--token", "--verbose"]),
     ],
 )
@@ -33,6 +39,7 @@ def test_secrets_are_hidden(command: list[str], shown: list[str]) -> None:
     "command",
     [
         ["x", "--tokenizer", "gpt2", "--max-tokens", "512", "--tokens=9"],
+        ["x", "--key", "batch", "--keys=9", "--passes", "3", "--monkey", "3", "--bearer", "3"],
         ["x", "--prompt", "the secret of a token is a password"],
         ["x", "https://host/a@b", "me@host:file", "hf_model"],
     ],

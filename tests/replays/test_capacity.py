@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocbench.replays.capacity import LIMIT, STEP, boundary, rough_capacity
+from allocbench.allocators import make_device
+from allocbench.replays.capacity import LIMIT, STEP, boundary, roomy, rough_capacity
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE
 from tests.traces import MIB, Event, make
@@ -132,3 +133,11 @@ def test_the_need_does_not_depend_on_the_device_that_is_asked_about() -> None:
     assert runners[0].counted("caching")["retries"] == 0 < runners[1].counted("caching")["retries"]
     needs = {runner.min_capacity("caching") for runner in runners}
     assert len(needs) == 1
+
+
+@pytest.mark.parametrize("size", [1, 1 << 40, (1 << 62) - 1])
+def test_a_roomy_device_exists_for_every_trace(size: int) -> None:
+    spec = roomy("sim:1GiB,alignment=512", make([(ALLOC, 0, size)]))
+    device = make_device(spec)
+    assert device.capacity >= size
+    assert device.capacity == min(2 * size + (1 << 40), (1 << 62) - 1)
