@@ -263,8 +263,8 @@ def truth_second() -> str:
     return (
         f"`benchmarks/workshop/measured/second.txt` lists {len(chosen)} other programs: compiled"
         " ones, texts of various lengths, batches below ten, diffusion models, Adafactor, and"
-        " convolutions in float32 and bfloat16, some of them under four limits. They are predicted"
-        f" with the null GPU's defaults: so far {done}. `make gpu` measures them first; none has"
+        f" convolutions in float32 and bfloat16, some of them under four limits. {done} of"
+        " them are predicted with the null GPU's defaults. `make gpu` measures them first; none has"
         " been measured."
     )
 
