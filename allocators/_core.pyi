@@ -191,6 +191,12 @@ class Device:
         """bytes"""
 
     @property
+    def same_answers(self) -> tuple[int, int]:
+        """
+        from which capacity to below which one everything asked so far has the same answers
+        """
+
+    @property
     def reserved(self) -> int:
         """bytes in segments, mapped pages and pools"""
 

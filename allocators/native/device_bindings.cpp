@@ -58,7 +58,14 @@ CallCosts measure_calls(Device& device, Size size, std::size_t repeats) {
 
 void bind_devices(nb::module_& m) {
   nb::class_<Device>(m, "Device", "The source of an allocator's segments. Sizes are in bytes.")
-      .def_prop_ro("capacity", &Device::capacity, "bytes")
+      .def_prop_ro("capacity", &Device::stated_capacity, "bytes")
+      .def_prop_ro(
+          "same_answers",
+          [](Device const& device) {
+            auto const [from, below] = device.same_answers();
+            return std::pair(from, below);
+          },
+          "from which capacity to below which one everything asked so far has the same answers")
       .def_prop_ro("reserved", &Device::reserved, "bytes in segments, mapped pages and pools")
       .def_prop_ro("simulated", &Device::simulated)
       .def_prop_ro("cost_source", &Device::cost_source, "the origin of the costs in seconds")

@@ -45,7 +45,7 @@ class GraphMemory {
    public:
     explicit KeepingDevice(Device& device) : device_(device) { keep_memory(true); }
     ~KeepingDevice() override { device_.free_all(this); }
-    Size capacity() const override { return device_.capacity(); }
+    Size stated_capacity() const override { return device_.stated_capacity(); }
     Size granularity() const override { return device_.granularity(); }
     bool simulated() const override { return device_.simulated(); }
     std::string cost_source() const override { return device_.cost_source(); }

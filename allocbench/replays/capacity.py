@@ -36,6 +36,18 @@ class Boundary:
     fails_above: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True)
+class Shown:
+    """Whether a trace completes on every capacity of at least `first` and less than `below` bytes.
+
+    A device of any of them answers each call of the replay that showed it in the same way.
+    """
+
+    completes: bool
+    first: int
+    below: int
+
+
 def rough_capacity(
     enough: Callable[[int], bool], *, max_load: int, peak_reserved: int, guess: int | None = None
 ) -> int | None:
@@ -66,7 +78,7 @@ def boundary(
 ) -> Boundary:
     """The smallest device on which every request of a trace succeeds.
 
-    enough: whether every request succeeds on a device of that many bytes; see `completes_on`.
+    enough: whether every request succeeds on a device of that many bytes; see `trial`.
 
     Bisection over multiples of STEP between two capacities. The lower one is the largest multiple
     below `max_load`, which is too small for any allocator. The upper one is max(max_load,
@@ -178,10 +190,10 @@ def _is_cuda(device: str) -> bool:
     return spec.name_of(device) == "cuda"
 
 
-def completes_on(
+def trial(
     trace: AnyTrace, allocator: str, device: str, capacity: int, changes: Iterable[Change] = ()
-) -> bool:
-    """Whether every request succeeds on the same device with another capacity in bytes.
+) -> Shown:
+    """What a replay shows on the same device with another capacity in bytes.
 
     Other options of the specs apply. `changes`: what the program calls on the way. If the device or
     the allocator cannot be created, or a change cannot be made, the trace does not complete.
@@ -189,6 +201,6 @@ def completes_on(
     try:
         opened = allocators.make_device(with_capacity(device, capacity))
         made = allocators.make(in_force(allocator, trace), opened)
-        return allocators.completes(trace, made, changes)
+        return Shown(allocators.completes(trace, made, changes), *opened.same_answers)
     except SpecError:
-        return False
+        return Shown(False, capacity, capacity + 1)

@@ -7,6 +7,7 @@ Every command and report takes its numbers from here. The keys of a row are colu
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from typing import Any, Self, TypeAlias
@@ -31,10 +32,11 @@ from allocbench.replays import PASSES
 from allocbench.replays.capacity import (
     STEP,
     Boundary,
+    Shown,
     boundary,
-    completes_on,
     roomy,
     rough_capacity,
+    trial,
 )
 from allocbench.replays.recorded_settings import in_force
 from allocbench.replays.timing import device_seconds, time_passes
@@ -64,13 +66,13 @@ class LargeRunner:
         trace: AnyTrace,
         device: str,
         workload: str = "",
-        known: dict[tuple[str, int], bool] | None = None,
+        shown: defaultdict[str, list[Shown]] | None = None,
         changes: Sequence[Change] = (),
         proceed: Callable[[], None] = lambda: None,
     ) -> None:
         self.trace, self.device, self.changes = trace, device, changes
         self._proceed = proceed
-        self._known = {} if known is None else known  # (spec, capacity) -> whether it completes
+        self._shown = defaultdict(list) if shown is None else shown  # by spec
         self._counts: dict[str, Row] = {}
         self._guess: int | None = None  # the first capacity that was found
         self.workload = workload or trace.name
@@ -92,7 +94,7 @@ class LargeRunner:
     def on(self, device: str) -> Self:
         """A runner of the same trace on a device that differs only in capacity."""
         return type(self)(
-            self.trace, device, self.workload, self._known, self.changes, self._proceed
+            self.trace, device, self.workload, self._shown, self.changes, self._proceed
         )
 
     def min_capacity(self, spec: str) -> int | None:
@@ -133,25 +135,24 @@ class LargeRunner:
     def _counted(self, spec: str, stable: bool = True) -> Row:
         allocator = fresh(spec, self.device, self.trace)
         row = counted(self.trace, allocator, changes=self.changes, stable=stable)
-        self._known[spec, self.capacity] = not row["failures"]
+        self._show(spec, not row["failures"], allocator)
         self._counts[spec] = row
         return row
 
-    def _completes(self, spec: str, capacity: int | None = None) -> bool:
-        if capacity is not None and capacity != self.capacity:
-            return self._completes_on(spec, capacity)
-        key = spec, self.capacity
-        if key not in self._known:
-            allocator = fresh(spec, self.device, self.trace)
-            self._known[key] = allocators.completes(self.trace, allocator, self.changes)
-        return self._known[key] and self.capacity >= self.held
+    def _show(self, spec: str, completes: bool, replayed: Allocator) -> None:
+        self._shown[spec].append(Shown(completes, *replayed.device.same_answers))
 
-    def _completes_on(self, spec: str, capacity: int) -> bool:
-        key = spec, capacity
-        if key not in self._known:
+    def _completes(self, spec: str, capacity: int | None = None) -> bool:
+        wanted = self.capacity if capacity is None else capacity
+        known = self._shown[spec]
+        found = next((one for one in known if one.first <= wanted < one.below), None)
+        if found is None:
+            if wanted == self.capacity:
+                fresh(spec, self.device)  # which raises what `trial` does not
             self._proceed()
-            self._known[key] = completes_on(self.trace, spec, self.device, capacity, self.changes)
-        return self._known[key] and capacity >= self.held
+            found = trial(self.trace, spec, self.device, wanted, self.changes)
+            known.append(found)
+        return found.completes and wanted >= self.held
 
     def _bounds(self, spec: str) -> dict[str, int]:
         counts = self._counts.get(spec) or self.counted(spec, stable=False)
@@ -168,12 +169,13 @@ class LargeRunner:
         if self.simulated and (refused or self.counted(spec)["failures"]):
             ample = fresh(spec, roomy(self.device, self.trace), self.trace)
             counts = counted(self.trace, ample, changes=self.changes)
+            self._show(spec, not counts["failures"], ample)
             bounds["peak_reserved"] = counts["peak_reserved"]
         return {name: max(size, self.held) for name, size in bounds.items()}
 
     def _boundary(self, spec: str, above: bool = False) -> Boundary:
         return boundary(
-            partial(self._completes_on, spec),
+            partial(self._completes, spec),
             **self._unlimited(spec),
             above=above,
             also=(self.capacity, *(card.free - self.outside for card in cards())),
@@ -181,7 +183,7 @@ class LargeRunner:
         )
 
     def _rough_capacity(self, spec: str) -> int | None:
-        enough, guess = partial(self._completes_on, spec), self._guess
+        enough, guess = partial(self._completes, spec), self._guess
         found = rough_capacity(enough, **self._bounds(spec), guess=guess)
         self._guess = found if guess is None else guess
         return found

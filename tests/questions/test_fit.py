@@ -7,7 +7,6 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from importlib.resources import files
 
 import numpy as np
@@ -18,7 +17,7 @@ from allocbench.base.cards import cards, context, find, label, notes, read
 from allocbench.inputs.devices import device_of
 from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.questions.occupancy import Outside, occupancy, ranks_of
-from allocbench.replays.capacity import STEP, boundary, completes_on
+from allocbench.replays.capacity import STEP, boundary, trial
 from allocbench.replays.runner import Runner
 from allocbench.reports.rows.results import records
 from allocbench.workloads import ALLOC, FREE, Trace, catalog, write
@@ -56,11 +55,11 @@ def test_an_allocator_that_is_not_monotone_is_seen_through() -> None:
     assert found.fails_above == tuple(sorted(found.fails_above))
     for capacity in found.fails_above:
         assert capacity > found.capacity
-        assert not completes_on(trace, "free_lists", DEVICE, capacity)
+        assert not trial(trace, "free_lists", DEVICE, capacity).completes
     low, high = trace.max_load // STEP, -(-peak // STEP)
     while high - low > 1:  # what bisection alone ends at
         middle = (low + high) // 2
-        enough = completes_on(trace, "free_lists", DEVICE, middle * STEP)
+        enough = trial(trace, "free_lists", DEVICE, middle * STEP).completes
         low, high = (low, middle) if enough else (middle, high)
     assert found.capacity < high * STEP
     (row,) = records(fit(trace, ["free_lists"], DEVICE))
@@ -74,7 +73,8 @@ def test_an_allocator_that_is_not_monotone_is_seen_through() -> None:
 def test_on_a_small_trace_no_capacity_at_all_is_missed(spec: str) -> None:
     trace = _blocks(300, seed=5)
     answers = {
-        n: completes_on(trace, spec, DEVICE, n * STEP) for n in range(1, 2 * 16 * MIB * 40 // STEP)
+        n: trial(trace, spec, DEVICE, n * STEP).completes
+        for n in range(1, 2 * 16 * MIB * 40 // STEP)
     }
     smallest = min(n for n, enough in answers.items() if enough) * STEP
     found = boundary(enough_of(trace, spec), max_load=trace.max_load, peak_reserved=trace.max_load)
@@ -257,7 +257,7 @@ def test_errors_are_one_line() -> None:
 
 
 def enough_of(trace: Trace, spec: str) -> Callable[[int], bool]:
-    return partial(completes_on, trace, spec, DEVICE)
+    return lambda capacity: trial(trace, spec, DEVICE, capacity).completes
 
 
 def _device() -> allocators.SimulatedDevice:

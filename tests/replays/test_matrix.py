@@ -12,6 +12,7 @@ import pytest
 from allocbench import allocators
 from allocbench.allocators import SpecError
 from allocbench.replays import experiment, runner
+from allocbench.replays.capacity import Shown
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import can_be_made
 from allocbench.workloads import Trace
@@ -95,16 +96,16 @@ def test_a_matrix_ends_its_searches_when_a_run_fails(monkeypatch: pytest.MonkeyP
     tries: list[str] = []
     failed = threading.Event()
 
-    def search(trace: Trace, spec: str, *_: object) -> bool:
+    def search(trace: Trace, spec: str, *_: object) -> Shown:
         tries.append(spec)
         if spec == "bfc":
             failed.set()
             raise MemoryError
         failed.wait()
         time.sleep(0.01)
-        return False
+        return Shown(False, 0, 0)
 
-    monkeypatch.setattr(runner, "completes_on", search)
+    monkeypatch.setattr(runner, "trial", search)
     with pytest.raises(MemoryError):
         experiment.run_matrix({"tiny": make(TINY)}, ["bfc", "naive"], "sim:1GiB", Effort(0))
     assert tries.count("naive") < 20  # of those that it takes to find that nothing is enough

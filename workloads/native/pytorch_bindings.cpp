@@ -26,7 +26,7 @@ namespace {
 PytorchSettings read(std::map<std::string, std::string> options) {
   try {
     return PytorchSettings::read(Options("caching", PytorchSettings::options, std::move(options)),
-                                 0);
+                                 [] { return Size{0}; });
   } catch (SpecError const& error) {
     throw nb::value_error(error.what());
   }

@@ -154,7 +154,7 @@ std::uint64_t Allocator::check_sums(std::vector<Segment> const& segments) const 
   else
     require(reserved == stats_.reserved.current, "reserved bytes equal the sum over the segments");
   require(requested <= allocated && allocated <= stats_.reserved.current &&
-              stats_.reserved.current <= device_.capacity(),
+              stats_.reserved.current <= device_.stated_capacity(),
           "requested, allocated and reserved bytes and the capacity are in this order");
   return blocks;
 }
@@ -198,12 +198,14 @@ std::string Allocator::summary() const {
 
 Size Allocator::room() const { return std::min(device_.room(), permitted()); }
 
+bool Allocator::has_room(Size size) const { return size <= permitted() && device_.has_room(size); }
+
 bool Allocator::take_over(std::vector<HeldSegment> const& layout,
                           std::function<bool()> const& take) {
   std::scoped_lock const guard(lock_);
   Size bytes = 0;
   for (HeldSegment const& held : layout) bytes += held.segment.size;
-  if (stats_.reserved.current > 0 || bytes > std::min(room(), do_room()) || !take()) return false;
+  if (stats_.reserved.current > 0 || bytes > do_room() || !has_room(bytes) || !take()) return false;
   for (HeldSegment const& held : layout)
     for (Block const& block : held.segment.blocks) count_allocation(block.size, block.requested);
   return true;
@@ -218,7 +220,7 @@ Address Allocator::acquire(Size size) {
 
 Allocator::Acquired Allocator::acquire_between(Size least, Size wanted, Size unit) {
   Size size = least;
-  if (wanted > least) size = std::max(least, round_down(std::min(wanted, room()), unit));
+  if (wanted > least) size = std::max(least, round_down(has_room(wanted) ? wanted : room(), unit));
   for (;;) {
     Address const address = acquire(size);
     if (address != 0 || size == least) return {address, size};
@@ -273,7 +275,7 @@ std::string Allocator::describe_failure(Size requested) const {
   Size const allocated = stats_.allocated.current;
   std::string text(info().name);
   text += ": out of memory: asked for " + human_bytes(requested) + "; reserved " +
-          human_bytes(reserved) + " of a device of " + human_bytes(device_.capacity()) +
+          human_bytes(reserved) + " of a device of " + human_bytes(device_.stated_capacity()) +
           "; allocated " + human_bytes(allocated) + " for requests of " +
           human_bytes(stats_.requested.current) + "; free " + human_bytes(reserved - allocated) +
           ", largest free block " + human_bytes(do_largest_free());

@@ -84,8 +84,9 @@ class Allocator {
   // never exceeds do_room(). Only the `do_` functions of this allocator may call `inner`.
   void enclose(Allocator& inner) { inner.outer_ = this; }
 
-  Size room() const;           // bytes that may still be reserved
-  Address acquire(Size size);  // a segment from the device, or 0
+  Size room() const;               // bytes that may still be reserved
+  bool has_room(Size size) const;  // whether `size` bytes may; ask this where it suffices
+  Address acquire(Size size);      // a segment from the device, or 0
   // A segment of `wanted` bytes. Each time the device refuses, tries half the size, down to
   // `least`. Sizes are multiples of `unit`; so must `least` be.
   Acquired acquire_between(Size least, Size wanted, Size unit);

@@ -143,9 +143,37 @@ Size Device::reserved() const {
   return reserved_;
 }
 
+Size Device::capacity() const {
+  Size const stated = stated_capacity();
+  same_from(stated);
+  same_below(stated + 1);
+  return stated;
+}
+
 Size Device::room() const {
   std::scoped_lock const guard(mutex_);
   return capacity() - std::min(capacity(), reserved_ + padding_);
+}
+
+bool Device::has(Size size) const {
+  bool const enough = size <= stated_capacity();
+  enough ? same_from(size) : same_below(size);
+  return enough;
+}
+
+bool Device::has_room(Size size) const {
+  std::scoped_lock const guard(mutex_);
+  return has(sum(reserved_ + padding_, size));
+}
+
+void Device::same_from(Size from) const {
+  for (Size now = same_from_; from > now && !same_from_.compare_exchange_weak(now, from);) {
+  }
+}
+
+void Device::same_below(Size below) const {
+  for (Size now = same_below_; below < now && !same_below_.compare_exchange_weak(now, below);) {
+  }
 }
 
 Device::Segments::iterator Device::held(Address segment, Kind kind) {

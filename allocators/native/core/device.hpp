@@ -79,6 +79,12 @@ class Device {
     Size size;
   };
 
+  // From `from` bytes to just below `below`.
+  struct Capacities {
+    Size from;
+    Size below;
+  };
+
   enum class CallKind : std::uint8_t { kMalloc, kFree, kMap, kUnmap };
 
   // A call recorded by `keep_calls`; the address is 0 if the device refused. Pages that are
@@ -142,10 +148,18 @@ class Device {
   void keep_calls(bool keep);      // from now on; discards earlier records
   std::vector<Call> take_calls();  // the calls since the last take_calls, in order
   Size reserved() const;           // bytes in segments and in mapped pages
-  Size room() const;               // bytes that can still be reserved
 
-  virtual Size capacity() const = 0;
-  virtual Size granularity() const = 0;  // bytes: pages and reservations are multiples of it
+  // What decisions ask. A comparison leaves more capacities that give the same answers than a
+  // number does: see `same_answers`.
+  Size capacity() const;           // in bytes
+  Size room() const;               // bytes that can still be reserved
+  bool has(Size size) const;       // whether the capacity is at least `size`
+  bool has_room(Size size) const;  // whether `size` bytes can still be reserved
+  // The capacities on which everything that was asked of the device so far has the same answers,
+  // and so the same happens.
+  virtual Capacities same_answers() const { return {stated_capacity(), stated_capacity() + 1}; }
+  virtual Size stated_capacity() const = 0;  // for messages and checks, which decide nothing
+  virtual Size granularity() const = 0;      // bytes: pages and reservations are multiples of it
   virtual bool simulated() const = 0;
   virtual std::string cost_source() const = 0;  // where DeviceStats::seconds comes from
 
@@ -167,6 +181,10 @@ class Device {
   void hold(Address segment, Size size, void const* owner, Kind kind);
   Segments::iterator free_held(Segments::iterator segment);
   void note(CallKind kind, Address address, Size size, double before);
+  // Notes that a capacity from `from` on, or below `below`, gives the same answers.
+  void same_from(Size from) const;
+  void same_below(Size below) const;
+  Capacities noted() const { return {same_from_, same_below_}; }
 
   mutable std::mutex mutex_;
   Size reserved_ = 0;
@@ -209,6 +227,7 @@ class Device {
   std::vector<Call> calls_;
   std::atomic<bool> keeps_memory_ = false;
   bool empty_ = false;  // closed with no memory left to free; do_close has run
+  mutable std::atomic<Size> same_from_ = 0, same_below_ = ~Size{0};
   std::mutex failure_mutex_;
   std::string failure_;
   std::atomic<bool> failed_ = false;

@@ -109,5 +109,7 @@ constexpr Size kGiB = Size{1} << 30;
 // `to` does not have to be a power of two.
 constexpr Size round_up(Size value, Size to) { return (value + to - 1) / to * to; }
 constexpr Size round_down(Size value, Size to) { return value / to * to; }
+// The largest size if the sum is larger.
+constexpr Size sum(Size a, Size b) { return b > ~a ? ~Size{0} : a + b; }
 
 }  // namespace allocbench

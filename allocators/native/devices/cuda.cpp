@@ -200,7 +200,8 @@ std::optional<Size> CudaDevice::free_bytes() {
 }
 
 Address CudaDevice::do_allocate(Size size, Size reserved, double& seconds) {
-  if (!usable() || size == 0 || size > capacity() - std::min(capacity(), reserved)) return 0;
+  if (!usable() || size == 0 || size > stated_capacity() - std::min(stated_capacity(), reserved))
+    return 0;
   Current const current(*this);
   cuda::Pointer address = 0;
   return current && run_on(size, seconds, driver_.allocate, &address, size) ? address : 0;
@@ -233,7 +234,7 @@ bool CudaDevice::do_unreserve(Address reservation, Size size, double& seconds) {
 }
 
 bool CudaDevice::do_map(Address page, Size size, Size reserved, double& seconds) {
-  if (!usable() || size > capacity() - std::min(capacity(), reserved)) return false;
+  if (!usable() || size > stated_capacity() - std::min(stated_capacity(), reserved)) return false;
   Current const current(*this);
   if (!current) return false;
   cuda::AllocationProperties const properties{.location = {.id = id_}};
@@ -295,14 +296,14 @@ PoolDevice::PoolHandle CudaDevice::do_open_pool(Size keep, double& seconds) {
 
 Address CudaDevice::do_allocate_from(PoolHandle pool, Size size, Stream stream, Size others,
                                      double& seconds) {
-  if (!usable() || size > capacity() - std::min(capacity(), others)) return 0;
+  if (!usable() || size > stated_capacity() - std::min(stated_capacity(), others)) return 0;
   cuda::Stream const handle = this->stream(stream);
   Current const current(*this);
   cuda::Pointer address = 0;
   bool const success =
       current && run_on(size, seconds, driver_.pool_allocate, &address, std::size_t{size},
                         reinterpret_cast<cuda::MemoryPool>(pool), handle);
-  if (!success || others + do_held_by(pool, 0) <= capacity()) return success ? address : 0;
+  if (!success || others + do_held_by(pool, 0) <= stated_capacity()) return success ? address : 0;
   do_free_to(pool, address, size, stream, seconds);  // the pool grew over the limit
   if (!keeps_memory()) do_trim_pool(pool, seconds);
   return 0;

@@ -185,7 +185,7 @@ class CudaDevice final : public PoolDevice {
   // if there is no such GPU and DeviceError if its context cannot be created.
   CudaDevice(int ordinal, std::optional<Size> limit);
   ~CudaDevice() override;
-  Size capacity() const override { return capacity_.load(std::memory_order_relaxed); }
+  Size stated_capacity() const override { return capacity_.load(std::memory_order_relaxed); }
   // Changes the limit, up to the limit of the constructor.
   void limit(Size bytes) { capacity_ = std::min(most_, bytes); }
   Size total() const { return total_; }

@@ -105,7 +105,17 @@ class SimulatedDevice : public PoolDevice {
     stats_.calls_at_points.resize(points);
   }
 
-  Size capacity() const override { return capacity_; }
+  Size stated_capacity() const override { return capacity_; }
+  // The sizes of reservations may grow with the capacity, by which addresses must not be used up.
+  Capacities same_answers() const override {
+    std::scoped_lock const guard(mutex_);
+    auto const [from, below] = noted();
+    Size const left = order_ == AddressOrder::kUp ? kEnd - high_ : low_ - std::min(low_, kBase);
+    Size const growth = placed_ == 0 ? kLargestCapacity : left / placed_;
+    Size const most =
+        growth < kLargestCapacity / capacity_ ? capacity_ * (growth + 1) : kLargestCapacity;
+    return {std::min(from, capacity_), std::max(std::min(below, most), capacity_ + 1)};
+  }
   Size granularity() const override { return kPage; }
   bool simulated() const override { return true; }
   bool has_driver_pools() const override { return true; }
@@ -141,7 +151,7 @@ class SimulatedDevice : public PoolDevice {
 
   bool do_map(Address, Size size, Size reserved, double& seconds) override {
     charge(Cost::kMap, size, seconds);
-    return !fault(size) && size <= free_bytes(reserved);
+    return !fault(size) && fits(size, reserved);
   }
 
   bool do_unmap(Address, Size size, double& seconds) override {
@@ -187,13 +197,16 @@ class SimulatedDevice : public PoolDevice {
   Address do_allocate_from(PoolHandle pool, Size size, Stream stream, Size others,
                            double& seconds) override {
     charge(Cost::kPoolMalloc, size, seconds);
-    if (fault(size) || size == 0 || size > free_bytes(others)) return 0;
+    if (fault(size) || size == 0 || !fits(size, others)) return 0;
     DriverPool& model = pools_.at(pool);
-    return model.allocate(size, stream, all_ended, [&] {
-      if (DriverPool::kPage > free_bytes(others + model.reserved().current)) return false;
+    Address const block = model.allocate(size, stream, all_ended, [&] {
+      if (!fits(DriverPool::kPage, others + model.reserved().current)) return false;
       charge(Cost::kPoolGrow, DriverPool::kPage, seconds);
       return true;
     });
+    // With so many addresses, those above all blocks are more than any others that are free.
+    same_from(model.extent() / 2 + 1);
+    return block;
   }
 
   bool do_free_to(PoolHandle pool, Address block, Size size, Stream stream,
@@ -238,6 +251,7 @@ class SimulatedDevice : public PoolDevice {
   // The address of a new segment, or 0 if no addresses are left. With kDown, uses the addresses
   // above once those below are used up.
   Address place(Size size, Size alignment) {
+    placed_ = sum(placed_, size);
     if (order_ == AddressOrder::kDown && low_ >= size && low_ - size >= kBase)
       return low_ = round_down(low_ - size, alignment);
     Address const start = round_up(high_, alignment);
@@ -253,17 +267,15 @@ class SimulatedDevice : public PoolDevice {
     return at_random || calls_ == faults_.fail_call || size > faults_.fail_above;
   }
 
-  Size free_bytes(Size reserved) const {
-    return capacity_ - std::min(capacity_, reserved + padding_);
-  }
+  bool fits(Size size, Size reserved) const { return has(sum(reserved + padding_, size)); }
 
   // Whether there is room for `size` bytes, after the pools gave up what is free if nothing else
   // suffices, as the driver does for cudaMalloc.
   bool reclaim(Size size, Size& reserved, double& seconds) {
-    if (size <= free_bytes(reserved)) return true;
+    if (fits(size, reserved)) return true;
     for (auto& [handle, pool] : pools_) shrink(pool, seconds);
     reserved -= recount_pools();
-    return size <= free_bytes(reserved);
+    return fits(size, reserved);
   }
 
   void shrink(DriverPool& pool, double& seconds) {
@@ -283,6 +295,7 @@ class SimulatedDevice : public PoolDevice {
   std::uint64_t calls_ = 0;
   Address low_;  // all addresses returned so far are in [low_, high_)
   Address high_;
+  Size placed_ = 0;  // bytes of all ranges of addresses
   std::optional<Pages> pages_;
   std::map<PoolHandle, DriverPool> pools_;
   PoolHandle last_pool_ = 0;

@@ -104,6 +104,8 @@ class DriverPool {
   // Bytes: of its blocks; in its pages.
   Gauge const& used() const { return used_; }
   Gauge const& reserved() const { return reserved_; }
+  // Bytes from the first address to the end of the highest block that there was.
+  Size extent() const { return backed_.size() * kPage; }
   void reset_peak_used() { used_.peak = used_.current; }
   void reset_peak_reserved() { reserved_.peak = reserved_.current; }
 

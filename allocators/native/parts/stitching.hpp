@@ -46,7 +46,7 @@ class Stitching : public Allocator {
 
   // An allocated block of at least `size` bytes, or kNone.
   Index allocate_in_pools(Size wanted, Size requested, Stream stream) {
-    if (wanted > device().capacity()) return kNone;
+    if (!device().has(wanted)) return kNone;
     blocks_.free_waiting();
     PooledBlocks::StreamPools& pools = blocks_.of(stream);
     BlockPool& pool = wanted <= small_ ? pools.small : pools.large;

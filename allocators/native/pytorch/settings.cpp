@@ -182,7 +182,7 @@ std::vector<std::pair<std::string, std::string>> split_conf(std::string conf) {
   return settings;
 }
 
-PytorchSettings PytorchSettings::read(Options given, Size capacity) {
+PytorchSettings PytorchSettings::read(Options given, Capacity const& capacity) {
   if (given.given("conf")) given.give(read_conf(given));
   PytorchSettings settings;
   PytorchRules const rules = settings.rules = read_rules(given);
@@ -204,11 +204,11 @@ PytorchSettings PytorchSettings::read(Options given, Size capacity) {
   if (given.given("per_process_memory_fraction"))
     settings.limit_to(
         read_share(given, "per_process_memory_fraction", "must be from 0 to 1", is_fraction),
-        capacity);
+        capacity());
   settings.expandable = given.flag("expandable_segments");
   if (settings.expandable && settings.large_segment % kSegmentRounding != 0)
     given.reject("large_segment_size_mb", "must be even with expandable_segments");
-  if (given.given(kReserve)) settings.reserve = read_reserve(given.text(kReserve), capacity);
+  if (given.given(kReserve)) settings.reserve = read_reserve(given.text(kReserve), capacity());
   settings.throws_early = given.flag("throw_on_cudamalloc_oom");
   settings.lasting = given.written({"version"});
   for (auto const& [name, _] : rules.lasting()) settings.lasting.merge(given.written({name}));
@@ -216,7 +216,7 @@ PytorchSettings PytorchSettings::read(Options given, Size capacity) {
 }
 
 // PyTorch takes a memory fraction from a conf only when it creates the allocator of a device.
-PytorchSettings PytorchSettings::changed(std::string const& conf, Size capacity) const {
+PytorchSettings PytorchSettings::changed(std::string const& conf, Capacity const& capacity) const {
   auto named = read_conf(Options("caching", options, {{"conf", conf}}));
   for (auto const& [name, value] : lasting) named.emplace(name, value);
   PytorchSettings settings = read(Options("caching", options, named), capacity);

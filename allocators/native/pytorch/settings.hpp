@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <functional>
 #include <limits>
 #include <map>
 #include <optional>
@@ -58,11 +59,13 @@ struct PytorchSettings {
   static constexpr Size kLargeSegment = 20 * kMiB;
   static constexpr Size kSegmentRounding = 2 * kMiB;
 
+  // Bytes of the device; called only if a setting depends on it.
+  using Capacity = std::function<Size()>;
   // Throws SpecError for a value out of range and for a conf that cannot be read.
-  static PytorchSettings read(Options given, Size capacity);
+  static PytorchSettings read(Options given, Capacity const& capacity);
   // The settings after a running program has PyTorch read `conf`: those that it does not name are
   // reset to their defaults, except for the lasting ones. Throws like `read`.
-  PytorchSettings changed(std::string const& conf, Size capacity) const;
+  PytorchSettings changed(std::string const& conf, Capacity const& capacity) const;
   // Sets the limit to a fraction of the capacity. Throws SpecError for one that is not from 0 to 1.
   void limit_to(double fraction, Size capacity);
 
@@ -70,10 +73,6 @@ struct PytorchSettings {
   Size rounded(Size requested) const;
   // Bytes requested from the device for a rounded size.
   Size segment(Size rounded) const;
-  // Whether PyTorch throws instead of requesting memory; it never does below a limit.
-  bool rejects(Size wanted, Size reserved, Size capacity) const {
-    return throws_early && !limit && reserved + segment(wanted) > capacity;
-  }
   // Bytes mapped at a time in an expandable segment.
   Size page(bool small) const { return small ? kSmallSegment : large_segment; }
   // Addresses of an expandable segment in the pool of small or large blocks.
@@ -81,6 +80,12 @@ struct PytorchSettings {
     return round_up(reserve.value_or(most_reserved(capacity)), page(small));
   }
   static Size most_reserved(Size capacity) { return capacity + capacity / 8; }
+  // The smallest capacity from which an expandable segment with such pages has these addresses,
+  // unless `reserve` is set.
+  static Size capacity_with(Size addresses, Size page) {
+    Size const least = round_down(addresses - 1, page) + 1;
+    return least - least / 9;
+  }
   bool collects() const { return limit && collection_threshold > 0; }
 
   PytorchRules rules;
@@ -92,7 +97,8 @@ struct PytorchSettings {
   std::optional<Size> limit;  // bytes that may be reserved
   bool expandable = false;
   std::optional<Size> reserve;  // addresses of an expandable segment, if they were set
-  bool throws_early = false;
+  bool throws_early =
+      false;  // instead of requesting memory that the device lacks, if no limit is set
   // Options as they were given that PyTorch does not reset when it reads settings again.
   std::map<std::string, std::string> lasting;
 };

@@ -136,7 +136,7 @@ class Buddy : public Allocator {
 
  private:
   bool grow(Size size) {
-    Size const wanted = std::min(region_size_, std::bit_floor(room()));
+    Size const wanted = has_room(region_size_) ? region_size_ : std::bit_floor(room());
     auto const [address, granted] = acquire_between(size, wanted, size);
     if (address == 0) return false;
     Index const node = nodes_.create(address, granted);

@@ -28,7 +28,9 @@ Block Caching::do_allocate(Size requested, Stream stream) {
 // Not inlined, so that a request with a fit saves no registers for it.
 [[gnu::noinline]] Index Caching::obtain_or_lend(BlockPool& pool, Size wanted, Stream stream) {
   if (settings_.collects() && returns_memory()) collect();
-  if (settings_.rejects(wanted, reserved(), device().capacity())) return kNone;
+  if (settings_.throws_early && !settings_.limit &&
+      !device().has(reserved() + settings_.segment(wanted)))
+    return kNone;
   Index block = obtain(pool, wanted);
   if (block == kNone && settings_.rules.lends_first) block = lend(stream, wanted);
   if (block == kNone) block = obtain_after_release(pool, wanted, stream);
@@ -73,14 +75,27 @@ Index Caching::find(BlockPool& pool, Size wanted) {
 // Moves on from the best fit, while it is in an expandable segment, as long as the next larger
 // block can grow less. A block counts as large as it can grow into the unmapped addresses after it.
 Index Caching::roomier(BlockPool const& pool, Index fit) const {
-  auto const room = [&](Index block) {
+  auto const after = [&](Index block) {  // the addresses into which a block can grow, or kNone
     Index const next = blocks_[block].next;
-    bool const grows = next != kNone && !blocks_.facts(next).mapped;
-    return blocks_.size(block) + (grows ? blocks_.size(next) : 0);
+    return next != kNone && !blocks_.facts(next).mapped ? next : kNone;
+  };
+  auto const room = [&](Index block) {
+    Index const next = after(block);
+    return blocks_.size(block) + (next == kNone ? 0 : blocks_.size(next));
+  };
+  auto const is_last = [&](Index block) {
+    return after(block) != kNone && blocks_[after(block)].next == kNone;
   };
   for (Index next = kNone; expandable(fit); fit = next) {
     next = pool.free.next(fit);
-    if (next == kNone || room(next) >= room(fit)) break;
+    if (next == kNone) break;
+    if (is_last(fit) && is_last(next))
+      device().capacity();
+    else if (is_last(fit))
+      ask_addresses(fit, room(next) + 1);
+    else if (is_last(next))
+      ask_addresses(next, room(fit));
+    if (room(next) >= room(fit)) break;
   }
   return fit;
 }
@@ -255,8 +270,9 @@ bool Caching::adopt_reservation(std::vector<HeldSegment> const& ranges) {
   HeldSegment const& first = ranges.front();
   Size const page = settings_.page(first.small);
   Segment const& last = ranges.back().segment;
-  Size const size =
-      std::max(reservation_size(first.small), last.address + last.size - first.reservation);
+  Size const end = last.address + last.size - first.reservation;
+  Size const size = std::max(reservation_size(first.small), end);
+  device().has(PytorchSettings::capacity_with(end, page));
   std::vector<Segment> mapped;
   for (HeldSegment const& range : ranges) mapped.push_back(range.segment);
   if (!device().adopt_pages(first.reservation, size, page, mapped, this)) return false;
@@ -297,12 +313,24 @@ Index Caching::find_extendable(BlockPool& pool, Size wanted) {
     Index const previous = blocks_[unmapped].previous;
     Index const begin = is_free(previous) ? previous : unmapped;
     Size room = 0;
-    for (Index block = begin; room < wanted && is_free(block); block = blocks_[block].next)
+    Index last = begin;
+    for (Index block = begin; room < wanted && is_free(block); block = blocks_[block].next) {
       room += blocks_.size(block);
+      last = block;
+    }
+    if (blocks_[last].next == kNone) ask_addresses(begin, wanted);
     if (room >= wanted) return begin;
   }
   bool const fits = !settings_.reserve || wanted <= reservation_size(pool.small);
   return fits ? open_reservation(pool) : kNone;
+}
+
+// Tells the device that a decision depends on whether there are this many addresses from a block to
+// the end of its reservation, whose size follows from the capacity.
+void Caching::ask_addresses(Index block, Size bytes) const {
+  auto const& [start, size, page] = *blocks_.facts(block).reservation;
+  Size const addresses = blocks_[block].block.address - start + bytes;
+  device().has(PytorchSettings::capacity_with(addresses, page));
 }
 
 Index Caching::open_reservation(BlockPool& pool) {

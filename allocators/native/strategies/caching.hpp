@@ -67,7 +67,7 @@ class Caching final : public Allocator, public ServesPools, public LiveSettings,
   // Throws SpecError for a setting that cannot be read or is out of range.
   Caching(Device& device, Options const& given)
       : Allocator(device),
-        settings_(PytorchSettings::read(given, device.capacity())),
+        settings_(PytorchSettings::read(given, [&] { return device.capacity(); })),
         blocks_(settings_.rules.ties == PytorchRules::Ties::kBlock) {}
   StrategyInfo const& info() const override { return strategy; }
 
@@ -85,7 +85,7 @@ class Caching final : public Allocator, public ServesPools, public LiveSettings,
   bool adopt(std::vector<HeldSegment> const& layout) override;
   void change_settings(std::string const& conf) override {
     std::scoped_lock const guard(lock());
-    settings_ = settings_.changed(conf, device().capacity());
+    settings_ = settings_.changed(conf, [this] { return device().capacity(); });
     changed_ = true;
   }
   void change_memory_fraction(double fraction) override {
@@ -140,12 +140,13 @@ class Caching final : public Allocator, public ServesPools, public LiveSettings,
   Index extend(BlockPool& pool, Size wanted);
   Index find_extendable(BlockPool& pool, Size wanted);
   Index open_reservation(BlockPool& pool);
+  void ask_addresses(Index block, Size bytes) const;
   bool map_front(Index block, Size wanted);
   void unmap_pages(Index block);
 
   // Segments that the program held before its trace began
   Size reservation_size(bool small) const {
-    return settings_.reservation(small, device().capacity());
+    return settings_.reservation(small, device().stated_capacity());
   }
   bool adopt_all(std::vector<HeldSegment> const& layout);
   bool adopt_segment(HeldSegment const& held);

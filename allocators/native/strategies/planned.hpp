@@ -216,7 +216,7 @@ class Planned : public Stitching {
     if (without_pool(stream) != small_stream_) return {};
     if (Block const block = small_.allocate(size, requested); block.size != 0) return block;
     PageUse::Run const run = small_.unmapped_page();
-    if (run.count == 0 || room() < small_.page() || !map_pages(small_, run, size)) return {};
+    if (run.count == 0 || !has_room(small_.page()) || !map_pages(small_, run, size)) return {};
     small_.see_mapped(run);
     return small_.allocate(size, requested);
   }

@@ -247,7 +247,7 @@ class RmmArena : public Allocator {
  protected:
   Block do_allocate(Size requested, Stream stream) override {
     Size const size = round_up(requested, kAlignment);
-    if (arena_.size == 0 && (size > device().capacity() || !open())) return {};
+    if (arena_.size == 0 && (!device().has(size) || !open())) return {};
     Address address = place(size, stream);
     if (address == 0) {
       count_retry();

@@ -128,7 +128,7 @@ class RmmPool : public Allocator {
  protected:
   Block do_allocate(Size requested, Stream stream) override {
     Size const size = round_up(requested, kAlignment);
-    if (!started_ && size <= device().capacity()) start();
+    if (!started_ && device().has(size)) start();
     Index block = pool_.find(size, stream);
     if (block == kNone) block = grow(size);
     return block == kNone ? Block{} : pool_.allocate(block, size, requested);

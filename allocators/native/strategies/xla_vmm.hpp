@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "core/allocator.hpp"
@@ -43,13 +44,13 @@ class XlaVmm : public Allocator {
     double const fraction = given.number("memory_fraction");
     if (!(fraction > 0 && fraction <= 1))
       given.reject("memory_fraction", "must be above 0 and at most 1");
-    most_ = static_cast<Size>(fraction * static_cast<double>(device.capacity()));
+    if (fraction < 1) most_ = static_cast<Size>(fraction * static_cast<double>(device.capacity()));
   }
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
   Block do_allocate(Size requested, Stream) override {
-    if (requested > device().capacity()) return {};
+    if (!device().has(requested)) return {};
     Size const size = round_up(requested, device().granularity());
     Address const address =
         queue_.fit(size) == size ? queue_.take(size).address : create_or_return(size);
@@ -87,7 +88,8 @@ class XlaVmm : public Allocator {
   }
 
   Address create(Size size) {
-    if (counted().reserved.current + size > most_) return 0;
+    Size const wanted = counted().reserved.current + size;
+    if (most_ ? wanted > *most_ : !device().has(wanted)) return 0;
     Address const address = reserve(size);
     if (address == 0 || map(address, size, size)) return address;
     unreserve(address);
@@ -103,7 +105,7 @@ class XlaVmm : public Allocator {
     }
   }
 
-  Size most_;
+  std::optional<Size> most_;  // bytes that may be mapped, if not all of the device
   LoneBlocks blocks_;
   FreedBuffers queue_;         // blocks that were freed
   std::uint64_t reached_ = 0;  // frees that the GPU has reached

@@ -94,7 +94,7 @@ class Binning final : public Wrapper {
 
   Block do_allocate(Size requested, Stream stream) override {
     Bins& bins = bins_of(stream);
-    if (!bins.started && requested <= device().capacity()) {
+    if (!bins.started && device().has(requested)) {
       bins.started = true;
       Stream const first = in_pool(0, bins.pool);
       for (Bin& bin : bins.all) fill(bins, bin, bin.queues.of(first), first);

@@ -27,7 +27,7 @@ class Retry final : public Wrapper {
     using Clock = std::chrono::steady_clock;
     Block block = Wrapper::do_allocate(requested, stream);
     auto const deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(longest_);
-    bool in_time = requested <= device().capacity();
+    bool in_time = device().has(requested);
     while (in_time && block.size == 0 && counted().allocated.current > 0) {
       in_time = memory_freed_.wait_until(lock(), deadline) == std::cv_status::no_timeout;
       block = Wrapper::do_allocate(requested, stream);
