@@ -12,12 +12,14 @@ backward pass have no label, while those of a forward pass have a line.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.coverage import UNSEEN
 from allocbench.workloads.trace import FREE, MARK, Trace, spans
+from allocbench.workloads.unmarked_steps import of_passes
 
 PARAMETERS = "parameters"
 GRADIENTS = "gradients"
@@ -41,14 +43,27 @@ _UPDATE_BEGINS = (PYTORCH_UPDATE, "optimizer")  # the second is of bundled progr
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
+Names = NDArray[np.object_]
 
 
 @dataclass(frozen=True)
 class _Steps:
-    """Events at which the optimizer's updates begin and end, one pair per step."""
+    """Events at which the optimizer's updates begin and end, one pair per step.
+
+    shown_by: what shows them.
+    """
 
     begins: Ints
     ends: Ints
+    shown_by: Literal["marks", "PyTorch's optimizers", "backward passes"]
+
+    @property
+    def marked(self) -> bool:
+        return self.shown_by == "marks"
+
+    @property
+    def own(self) -> bool:
+        return self.shown_by == "backward passes"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +76,7 @@ class Origins:
         of the activation whose backward pass allocates it.
     updates: int64 (s,), the events at which the complete steps end, with the optimizer's update.
     update_begins: int64 (s,), the events at which these updates begin.
+    own_updates: whether the program's own code makes them, not one of PyTorch's optimizers.
     """
 
     allocs: Ints
@@ -69,6 +85,7 @@ class Origins:
     source: Ints
     updates: Ints
     update_begins: Ints
+    own_updates: bool
 
     @property
     def derived(self) -> NDArray[np.bool_]:
@@ -81,12 +98,12 @@ def origins(trace: Trace) -> Origins:
     """The kind and the source of each block of a valid trace."""
     allocs, ends = spans(trace.op, trace.block)
     passes = names_at(trace, trace.kind, allocs)
-    steps = _steps(trace, allocs, passes)
+    steps = _steps(trace, allocs, ends, passes)
     derived = _derived(trace, allocs, ends, passes, steps)
     unsaid = np.isin(passes, (UNKNOWN, BACKWARD_PASS, OPTIMIZER_PASS))
     kind = np.where(unsaid, derived, passes)
     source = _source(trace, kind, allocs, ends)
-    return Origins(allocs, ends, kind, source, steps.ends, steps.begins)
+    return Origins(allocs, ends, kind, source, steps.ends, steps.begins, steps.own)
 
 
 def places_of(trace: Trace, events: Ints) -> NDArray[np.object_]:
@@ -163,13 +180,21 @@ def _derived(
     # What is still alive at the end without a backward pass is saved for one, too.
     next_backward = np.searchsorted(backward_at, allocs)
     meets = np.append(backward_at, len(trace))[next_backward]
-    saved = forward & ~lasting & (meets <= begin) & (ends >= meets) & ~earlier
+    left = backward & (ends > begin)
+    place = places_of(trace, allocs)
+    made = np.zeros(len(allocs), np.bool_)
+    renewed = made
+    if not steps.marked:
+        survives = update & (ends > end) & np.isin(size, size[left])
+        made = _made_anew(steps, step, survives, ends, place)
+        replaced = (ends > steps.begins[0]) & (ends <= first_end) & (allocs < first_backward)
+        renewed = forward & ~earlier & replaced & np.isin(size, size[made])
+    saved = forward & ~lasting & (meets <= begin) & (ends >= meets) & ~earlier & ~renewed
     first_saved = int(allocs[saved][0]) if saved.any() else first_backward
 
-    left = backward & (ends > begin)
     # Not the workspaces of cuBLAS, one for each thread: they come after the first input.
     unseen = names_at(trace, trace.label, allocs) == UNSEEN
-    initial = forward & lasting & (allocs < first_saved) & ~unseen
+    initial = forward & (lasting | renewed) & (allocs < first_saved) & ~unseen
     if earlier.any():
         after = _first_update(trace, steps)
         stays = ends == len(trace)
@@ -180,7 +205,7 @@ def _derived(
         initial &= ~earlier | (stays & ~state)
     # Where a step frees its gradients, a single block that stays is a thread's workspace.
     stayed = np.flatnonzero(left & lasting & ~earlier)
-    if (left & ~lasting & np.isin(size, size[initial])).any():
+    if not steps.own and (left & ~lasting & np.isin(size, size[initial])).any():
         found, first, count = np.unique(size[stayed], return_index=True, return_counts=True)
         left[stayed[first[(count == 1) & np.isin(found, size[initial])]]] = False
     sizes = np.intersect1d(size[left], size[initial])
@@ -206,8 +231,38 @@ def _derived(
     kind[left & np.isin(size, sizes)] = GRADIENTS
     kind[update] = UPDATE
     kind[update & (ends > end)] = STATE
+    if not steps.marked:
+        stay = bool(((kind == PARAMETERS) & ~renewed).any())
+        if stay:
+            kind[(kind == PARAMETERS) & renewed] = STATE
+        if not stay or renewed.sum() < (made & (step == 0)).sum():
+            kind[made & (place == place[made][-1:])] = PARAMETERS
+        _split_own(kind, size, step, left, np.where(passes == PARAMETERS, "", place))
     kind[unseen] = UNKNOWN
     return kind
+
+
+def _made_anew(steps: _Steps, step: Ints, survives: Mask, ends: Ints, place: Names) -> Mask:
+    """bool (n,), which blocks that survive an update are replaced by the next one, as in functional
+    programs; of the last update, those of the same places.
+    """
+    next_end = np.append(steps.ends, [-1, -1])[np.minimum(step + 1, len(steps.ends))]
+    return survives & np.isin(place, np.unique(place[survives & (ends <= next_end)]))
+
+
+def _split_own(kind: Names, size: Ints, step: Ints, left: Mask, place: Names) -> None:
+    """Call what an optimizer of the program's own makes before the first step a state.
+
+    If there are two or three times as many blocks of a size as a step leaves gradients of it, those
+    of the places that come first are the parameters.
+    """
+    for one in np.unique(size[kind == PARAMETERS]):
+        most = int(np.bincount(step[left & (size == one)], minlength=1).max())
+        same = np.flatnonzero((kind == PARAMETERS) & (size == one))
+        if most and len(same) in (2 * most, 3 * most) and not (kind[size == one] == STATE).any():
+            order = {name: n for n, name in enumerate(dict.fromkeys(["", *place[same]]))}
+            ranks = np.array([order[name] for name in place[same]])
+            kind[same[np.argsort(ranks, kind="stable")][most:]] = STATE
 
 
 def _split(kind: NDArray[np.object_], size: Ints, step: Ints, left: Mask, earlier: Mask) -> None:
@@ -251,10 +306,26 @@ def _first_update(trace: Trace, steps: _Steps) -> int:
     return int(steps.ends[seen[0]]) if len(seen) else len(trace)
 
 
-def _steps(trace: Trace, allocs: Ints, passes: NDArray[np.object_]) -> _Steps:
-    """The complete steps, by marks; without marks, by the allocs of PyTorch's optimizers."""
+def _steps(trace: Trace, allocs: Ints, ends: Ints, passes: NDArray[np.object_]) -> _Steps:
+    """The complete steps, by marks; without marks, by the allocs of PyTorch's optimizers; without
+    these, by backward passes.
+    """
     marked = _marked_steps(trace)
-    return marked if len(marked.begins) else _steps_of_optimizers(trace, allocs, passes)
+    if len(marked.begins):
+        return marked
+    if (passes == OPTIMIZER_PASS).any():
+        return _steps_of_optimizers(trace, allocs, passes)
+    backward = passes == BACKWARD_PASS
+    if trace.line is not None:
+        backward |= _unlabeled(trace, allocs)
+    begins, ends = of_passes(trace, allocs, ends, backward, places_of(trace, allocs))
+    return _Steps(begins, ends, "backward passes")
+
+
+def _unlabeled(trace: Trace, allocs: Ints) -> Mask:
+    """bool (n,), whether a recording with frames has events of the blocks, but no frames."""
+    unlabeled: Mask = names_at(trace, trace.label, allocs) == ""
+    return unlabeled & (allocs >= trace.provenance.live_at_start)
 
 
 def _steps_of_optimizers(trace: Trace, allocs: Ints, passes: NDArray[np.object_]) -> _Steps:
@@ -266,7 +337,8 @@ def _steps_of_optimizers(trace: Trace, allocs: Ints, passes: NDArray[np.object_]
     at, optimizer = allocs[seen], passes[seen] == OPTIMIZER_PASS
     change = np.diff(optimizer.astype(np.int8), prepend=np.int8(0), append=np.int8(0))
     begins, ends = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
-    return _Steps(at[begins] - 1, np.append(at, len(trace))[ends] - 1)
+    stops = np.append(at, len(trace))[ends] - 1
+    return _Steps(at[begins] - 1, stops, "PyTorch's optimizers")
 
 
 def _marked_steps(trace: Trace) -> _Steps:
@@ -282,4 +354,4 @@ def _marked_steps(trace: Trace) -> _Steps:
             begins.append(begun)
             ends.append(mark)
             begun = None
-    return _Steps(np.array(begins, np.int64), np.array(ends, np.int64))
+    return _Steps(np.array(begins, np.int64), np.array(ends, np.int64), "marks")

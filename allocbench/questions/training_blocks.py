@@ -72,7 +72,7 @@ class TrainingBlocks:
     step: int64 (b,), the number of the step that allocates each block. starts: float64 (s + 1,),
     the instant at which each step begins: after the update before it; the last one may be
     incomplete. updates: int64 (s,), the events at which the updates of these steps begin.
-    optimizers: the names of their classes.
+    optimizers: the names of their classes. own_updates: as in `Origins`.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -85,6 +85,7 @@ class TrainingBlocks:
         self.step = np.searchsorted(found.updates, self.allocs)
         self.starts = np.append(-0.5, found.updates + 0.5)
         self.updates = found.update_begins
+        self.own_updates = found.own_updates
         self.optimizers = {
             label.removeprefix(PYTORCH_UPDATE).partition(".")[0]
             for label in trace.labels

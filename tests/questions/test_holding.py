@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from allocbench.questions.edits import edits
 from allocbench.questions.failure import operators
 from allocbench.questions.holding import alike, by_kind, by_module, holders, places_in_words
+from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, block_origins, write
 from allocbench.workloads.coverage import UNSEEN as BEFORE
+from allocbench.workloads.coverage import Coverage
 from tests.commands import folder, run
 from tests.traces import make
 
@@ -296,6 +299,153 @@ def test_without_marks_the_steps_are_those_of_pytorchs_optimizers() -> None:
     temporary = np.flatnonzero(trace.size == 40)[1]
     marks = int(np.count_nonzero(~keep[:temporary]))
     assert kinds(bare, int(temporary) - marks) == kinds(trace, int(temporary))
+
+
+OWN = (*LABELS, "train.py:8:update", "train.py:9:update", "train.py:10:update")
+FIRST, SECOND, THIRD = range(6, 9)
+
+
+def own_loop(
+    before: list[tuple[str, int]],
+    update: list[tuple[str, int, str]],
+    *,
+    passes: int = 1,
+    keeps: bool = False,
+    cut: int = 0,
+    frees: bool = True,
+) -> Trace:
+    """Three steps of a program that updates its parameter "p" of 1000 B itself, without marks.
+
+    before: blocks of 1000 B and their labels, made before the first step. update: blocks of 1000 B
+    that it makes, with their labels, and the block that each replaces, "" for a temporary; "ONCE"
+    is only made by the first update. passes: backward passes of each step. keeps: whether the
+    gradient stays. cut: events that are missing at the beginning. frees: whether a backward pass
+    frees what the forward pass saved.
+    """
+    rows, live = list[tuple[int, int, int, int]](), dict[str, int]()
+
+    def alloc(name: str, size: int, label: int) -> None:
+        old = live.get(name)
+        live[name] = len(rows)
+        rows.append((ALLOC, live[name], size, label))
+        if old is not None:
+            rows.append((FREE, old, 0, 0))
+
+    def free(name: str) -> None:
+        rows.append((FREE, live.pop(name), 0, 0))
+
+    for name, label in before:
+        alloc(name, 1000, label)
+    for _ in range(3):
+        for number in range(passes):
+            alloc("input", 300, INPUT)
+            alloc("activation", 500, LOSS)
+            alloc("upstream", 500, BACKWARD)
+            if "gradient" not in live:
+                alloc("gradient", 1000, BACKWARD)
+            elif keeps or number:
+                alloc("added", 1000, BACKWARD)
+                free("added")
+            if frees:
+                free("activation")
+            free("upstream")
+        for name, place, replaced in update:
+            if replaced not in live or replaced != "ONCE":
+                alloc(replaced or name, 1000, place)
+            if not replaced:
+                free(name)
+        if not keeps:
+            free("gradient")
+    ended = [block for op, block, *_ in rows[:cut] if op == FREE]
+    held = [row for row in rows[:cut] if row[0] == ALLOC and row[1] not in ended]
+    labels = np.array([row[3] for row in held + rows[cut:]], np.uint32)
+    coverage = Coverage("later" if cut else "start", "exit")
+    return make(
+        [row[:3] for row in held + rows[cut:]],
+        labels=OWN,
+        label=labels,
+        line=labels,
+        coverage=coverage,
+        provenance=Provenance(live_at_start=len(held)),
+    )
+
+
+PARAMETER = [("p", MODEL)]
+ADAM = [("p", MODEL), ("m", MODEL), ("v", MODEL)]
+IN_PLACE = [("change", FIRST, "")]
+
+
+@pytest.mark.parametrize(
+    ("before", "update", "options", "parameters", "state"),
+    [
+        (PARAMETER, IN_PLACE, {}, 1, 0),
+        (PARAMETER, [], {}, 1, 0),
+        (PARAMETER, [], {"keeps": True}, 1, 0),
+        (PARAMETER, IN_PLACE, {"passes": 2}, 1, 0),
+        (PARAMETER, [("", FIRST, "p")], {}, 1, 0),
+        (ADAM, IN_PLACE, {}, 1, 2),
+        ([*PARAMETER, ("m", MODEL)], [("", FIRST, "m"), ("change", SECOND, "")], {}, 1, 1),
+        (PARAMETER, [("", FIRST, "ONCE"), ("change", SECOND, "")], {}, 1, 1),
+        (ADAM, [("", at, name) for at, name in enumerate("mvp", FIRST)], {}, 1, 2),
+        ([("old", MODEL)], [("", FIRST, "p")], {}, 2, 0),
+        (PARAMETER, IN_PLACE, {"cut": 11}, 1, 0),
+    ],
+    ids=[
+        "temporaries of the update",
+        "update in place",
+        "gradients that stay",
+        "two passes a step",
+        "new parameters",
+        "states in place",
+        "new states",
+        "states made by the first update",
+        "new parameters and states",
+        "new parameters beside a model",
+        "from the first update on",
+    ],
+)
+def test_programs_that_update_their_parameters_themselves(
+    before: list[tuple[str, int]],
+    update: list[tuple[str, int, str]],
+    options: dict[str, Any],
+    parameters: int,
+    state: int,
+) -> None:
+    """The kinds in the backward pass of the last step: the parameter has its gradient already."""
+    trace = own_loop(before, update, **options)
+    pass_of_last = np.flatnonzero((trace.size == 500) & (trace.label == BACKWARD))[-1]
+    event = int(pass_of_last) + (not options.get("keeps") and options.get("passes", 1) == 1)
+    right = {
+        block_origins.PARAMETERS: 1000 * parameters,
+        block_origins.GRADIENTS: 1000,
+        block_origins.STATE: 1000 * state,
+        block_origins.ACTIVATIONS: 800,
+        block_origins.BACKWARD: 500,
+    }
+    assert kinds(trace, event) == {kind: size for kind, size in right.items() if size}
+    if change := [row for row in np.flatnonzero(trace.label == FIRST) if update == IN_PLACE]:
+        assert kinds(trace, int(change[-1]))[block_origins.UPDATE] == 1000
+    assert block_origins.origins(trace).own_updates
+
+
+def test_what_is_an_argument_of_pytorchs_optimizers_is_not_proposed_without_one() -> None:
+    names = {edit.name for edit in edits(TrainingBlocks(own_loop(ADAM, IN_PLACE)), 8)}
+    assert "optimizer state in host memory" in names
+    assert not names & {"fused optimizer", "optimizer without foreach", "8-bit optimizer state"}
+
+
+def test_allocs_without_frames_that_free_nothing_are_no_backward_pass() -> None:
+    """Such as those of a library's thread."""
+    assert {*kinds(own_loop(PARAMETER, IN_PLACE, frees=False))} == {""}
+
+
+def test_a_backward_pass_in_which_a_request_fails_ends_no_step() -> None:
+    trace = own_loop(PARAMETER, [])
+    cut = int(np.flatnonzero((trace.size == 500) & (trace.label == BACKWARD))[-1]) + 1
+    columns: dict[str, Any] = {name: column[:cut] for name, column in trace.columns().items()}
+    part = replace(trace, **columns, coverage=Coverage(ends="failure", request=7))
+    assert kinds(part, cut - 1)[block_origins.ACTIVATIONS] == 800
+    assert len(block_origins.origins(part).updates) == 2
 
 
 def test_what_an_unfinished_forward_pass_keeps_are_activations() -> None:

@@ -22,7 +22,7 @@ _LEAST_STATE = 64  # bytes: below are the numbers of steps
 
 def update(blocks: TrainingBlocks) -> Iterator[Edit]:
     """Without temporaries of the update, or with those of one parameter at a time."""
-    if not blocks.has(UPDATE) or not blocks.optimizers <= _FUSED:
+    if blocks.own_updates or not blocks.has(UPDATE) or not blocks.optimizers <= _FUSED:
         return
     optimizer = _either(blocks.optimizers or _FUSED)
     yield Edit(
@@ -58,7 +58,7 @@ def state(blocks: TrainingBlocks) -> Iterator[Edit]:
     """Smaller states, or states elsewhere."""
     if not blocks.has(STATE):
         return
-    if blocks.optimizers <= _ADAM:
+    if blocks.optimizers <= _ADAM and not blocks.own_updates:
         eight_bit = _either({f"{name}8bit" for name in blocks.optimizers or _ADAM})
         yield Edit(
             "8-bit optimizer state",
@@ -146,12 +146,12 @@ def gradients(blocks: TrainingBlocks) -> Iterator[Edit]:
     if _are_kept(blocks):
         yield Edit(
             "no gradients between the steps",
-            "optimizer.zero_grad(set_to_none=True)",
+            "zero_grad(set_to_none=True)",
             "none",
             "gradients",
             1,
             partial(_freed_after_update, blocks),
-            {"set_to_none": True},
+            {} if blocks.own_updates else {"set_to_none": True},
         )
     yield Edit(
         "update in the backward pass",
@@ -160,7 +160,7 @@ def gradients(blocks: TrainingBlocks) -> Iterator[Edit]:
         "gradients",
         3,
         partial(_updated_in_backward, blocks),
-        {"in_backward": True},
+        {} if blocks.own_updates else {"in_backward": True},
         not_with="batch",
     )
 
