@@ -196,8 +196,9 @@ def _derived(
     unseen = names_at(trace, trace.label, allocs) == UNSEEN
     initial = forward & (lasting | renewed) & (allocs < first_saved) & ~unseen
     if earlier.any():
-        after = _first_update(trace, steps)
-        stays = ends == len(trace)
+        after, *others = [*_seen_updates(trace, steps), len(trace)]
+        # What outlives a second update is only freed when the program ends.
+        stays = ends > last_end if len(others) > 1 else ends == len(trace)
         state = earlier & stays & (passes == OPTIMIZER_PASS)
         left |= earlier & ~stays & (ends > after)
         if (left & ~stays).any():  # gradients are freed, so what stays is a workspace
@@ -235,8 +236,8 @@ def _derived(
         stay = bool(((kind == PARAMETERS) & ~renewed).any())
         if stay:
             kind[(kind == PARAMETERS) & renewed] = STATE
-        if not stay or renewed.sum() < (made & (step == 0)).sum():
-            kind[made & (place == place[made][-1:])] = PARAMETERS
+        if made.any() and (not stay or renewed.sum() < (made & (step == 0)).sum()):
+            kind[made & (place == place[made][-1])] = PARAMETERS
         _split_own(kind, size, step, left, np.where(passes == PARAMETERS, "", place))
     kind[unseen] = UNKNOWN
     return kind
@@ -298,12 +299,12 @@ def _repeated(label: Ints, size: Ints, step: Ints, left: Mask, forward: Mask, st
     return np.where(step < steps, several[key], (after > usual)[label])
 
 
-def _first_update(trace: Trace, steps: _Steps) -> int:
-    """When the first update ends of which the trace has events: marks may be older than these."""
+def _seen_updates(trace: Trace, steps: _Steps) -> list[int]:
+    """When the updates end of which the trace has events: marks may be older than these."""
     requests = np.flatnonzero(trace.op[trace.provenance.live_at_start :] <= FREE)
     first = trace.provenance.live_at_start + int(requests[0]) if len(requests) else len(trace)
-    seen = np.flatnonzero(steps.begins > first)
-    return int(steps.ends[seen[0]]) if len(seen) else len(trace)
+    seen: list[int] = steps.ends[steps.begins > first].tolist()
+    return seen
 
 
 def _steps(trace: Trace, allocs: Ints, ends: Ints, passes: NDArray[np.object_]) -> _Steps:

@@ -56,7 +56,13 @@ def of_passes(
         chosen = np.ones(len(last), np.bool_)
         chosen[-1] = trace.coverage.ends == "exit" or last[-1] + 1 < len(allocs)
     begins = np.where(has_update, following[last] - 1, allocs[last])
-    return begins[chosen], following[end - 1][chosen] - 1
+    stops = following[end - 1] - 1
+    if end[-1] == len(allocs):  # what the program frees at its end is not of the update
+        stops[-1] = allocs[-1]
+        own = {*ends[last[-1] + 1 :].tolist(), *ends[backward].tolist()}
+        while has_update[-1] and int(stops[-1]) + 1 in own - {len(trace)}:
+            stops[-1] += 1
+    return begins[chosen], stops[chosen]
 
 
 def _passes(allocs: Ints, ends: Ints, backward: Mask, following: Ints) -> tuple[Ints, Ints]:

@@ -313,6 +313,7 @@ def own_loop(
     keeps: bool = False,
     cut: int = 0,
     frees: bool = True,
+    ends: bool = False,
 ) -> Trace:
     """Three steps of a program that updates its parameter "p" of 1000 B itself, without marks.
 
@@ -320,7 +321,7 @@ def own_loop(
     that it makes, with their labels, and the block that each replaces, "" for a temporary; "ONCE"
     is only made by the first update. passes: backward passes of each step. keeps: whether the
     gradient stays. cut: events that are missing at the beginning. frees: whether a backward pass
-    frees what the forward pass saved.
+    frees what the forward pass saved. ends: whether the program frees everything at its end.
     """
     rows, live = list[tuple[int, int, int, int]](), dict[str, int]()
 
@@ -356,6 +357,8 @@ def own_loop(
                 free(name)
         if not keeps:
             free("gradient")
+    for name in [*live] if ends else []:
+        free(name)
     ended = [block for op, block, *_ in rows[:cut] if op == FREE]
     held = [row for row in rows[:cut] if row[0] == ALLOC and row[1] not in ended]
     labels = np.array([row[3] for row in held + rows[cut:]], np.uint32)
@@ -375,6 +378,7 @@ ADAM = [("p", MODEL), ("m", MODEL), ("v", MODEL)]
 IN_PLACE = [("change", FIRST, "")]
 
 
+@pytest.mark.parametrize("ends", [False, True])
 @pytest.mark.parametrize(
     ("before", "update", "options", "parameters", "state"),
     [
@@ -410,9 +414,10 @@ def test_programs_that_update_their_parameters_themselves(
     options: dict[str, Any],
     parameters: int,
     state: int,
+    ends: bool,
 ) -> None:
     """The kinds in the backward pass of the last step: the parameter has its gradient already."""
-    trace = own_loop(before, update, **options)
+    trace = own_loop(before, update, ends=ends, **options)
     pass_of_last = np.flatnonzero((trace.size == 500) & (trace.label == BACKWARD))[-1]
     event = int(pass_of_last) + (not options.get("keeps") and options.get("passes", 1) == 1)
     right = {
