@@ -5,7 +5,8 @@
     a,0,4096
     f,0,
 
-CSV cannot store marks, times or labels. A trace with private pools has the columns
+CSV cannot store marks, times or labels. The first row of a part of a program tells which part
+(`written_csv.PART`). A trace with private pools has the columns
 op,id,size,stream,pool, and rows for trims and for the events of pools (`pool_csv`); others can have
 neither trims nor streams. A file in exactly the form above is read in small parts into arrays of
 the final length, so that reading needs little memory beyond the trace. Every other form, and every
@@ -25,15 +26,17 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from allocbench.workloads._native import BlockNumbers
+from allocbench.workloads.coverage import WHOLE, Coverage
 from allocbench.workloads.pool_csv import rows_with_pools
 from allocbench.workloads.streaming import Arrays, Source
 from allocbench.workloads.trace import ALLOC, COLUMNS, FREE, Provenance, Trace, TraceError
-from allocbench.workloads.written_csv import is_written, read_written
+from allocbench.workloads.written_csv import coverage_in, is_written, part_row, read_written
 
 HEADER = "op,id,size"
 _ROW = r"^(?:a,(?P<alloc>[0-9]{1,10}),(?P<size>[0-9]{1,19})|f,(?P<free>[0-9]{1,10}),?)\r?\n?$"
 _MAX_ID = 2**32 - 1
 _SHORTEST_ROW = len("f,0\n")
+_LONGEST_PART = 1 << 16
 _PART_BYTES = 1 << 18
 _PART_EVENTS = 1 << 15
 
@@ -52,12 +55,15 @@ def write_csv(trace: Trace, sink: BinaryIO) -> None:
 
     Raises TraceError when they happen on more than one stream, for which CSV has no place.
     """
-    if trace.pool is not None:
-        sink.writelines(row.encode() for row in rows_with_pools(trace))
-        return
-    if np.any(trace.stream != trace.stream[:1]):
+    head, *rows_of_pools = rows_with_pools(trace) if trace.pool is not None else [f"{HEADER}\n"]
+    if trace.pool is None and np.any(trace.stream != trace.stream[:1]):
         raise TraceError("CSV holds one stream and this trace has several; write .parquet")
-    sink.write(f"{HEADER}\n".encode())
+    sink.write(head.encode())
+    if not trace.coverage.whole:
+        sink.write(part_row(trace.coverage).encode())
+    if trace.pool is not None:
+        sink.writelines(row.encode() for row in rows_of_pools)
+        return
     options = pacsv.WriteOptions(include_header=False, quoting_style="none")
     for start in range(0, len(trace), _PART_EVENTS):
         part = slice(start, start + _PART_EVENTS)
@@ -76,7 +82,7 @@ def read_csv(file: BinaryIO, path: Path) -> Trace:
 
     Raises TraceError showing the first line that breaks the rule, and what was expected.
     """
-    trace = _read_plain(file, path) if _is_plain(file.readline(len(HEADER) + 2)) else None
+    trace = _read_plain(file, path) if _begins_plain(file) else None
     if trace is not None and not trace.first_broken():
         return trace
     file.seek(0)
@@ -90,9 +96,9 @@ def stream_csv(file: BinaryIO, path: Path, more_than: int) -> Source | None:
     """
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
-    if size < more_than * _SHORTEST_ROW or not _is_plain(file.readline(len(HEADER) + 2)):
+    if size < more_than * _SHORTEST_ROW or not _begins_plain(file):
         return None
-    body = file.tell()
+    coverage, body = _part(file)
     events = allocs = most = 0
     numbers = BlockNumbers()
     for arrays in _plain_parts(file, body):
@@ -111,7 +117,22 @@ def stream_csv(file: BinaryIO, path: Path, more_than: int) -> Source | None:
                 raise TraceError("the file has changed")
             yield {name: arrays[name] for name in names}
 
-    return Source(events, allocs, tuple(COLUMNS), {"provenance": _provenance(path)}, read)
+    head = {"provenance": _provenance(path), "coverage": coverage}
+    return Source(events, allocs, tuple(COLUMNS), head, read)
+
+
+def _begins_plain(file: BinaryIO) -> bool:
+    return _is_plain(file.readline(len(HEADER) + 2))
+
+
+def _part(file: BinaryIO) -> tuple[Coverage, int]:
+    """What the row after the header says of the part that the trace is, and where events begin."""
+    body = file.tell()
+    line = file.readline(_LONGEST_PART)
+    coverage = coverage_in(line.decode(errors="replace"))
+    if coverage is None:
+        file.seek(body)
+    return coverage or WHOLE, file.tell()
 
 
 def _plain_parts(file: BinaryIO, body: int) -> Iterator[Arrays | None]:
@@ -127,7 +148,7 @@ def _plain_parts(file: BinaryIO, body: int) -> Iterator[Arrays | None]:
 
 def _read_plain(file: BinaryIO, path: Path) -> Trace | None:
     """The trace of the rows that follow the header; None if a row has another form."""
-    body = file.tell()
+    coverage, body = _part(file)
     rows = 1 + sum(part.count(b"\n") for part in iter(lambda: file.read(_PART_BYTES), b""))
     columns: dict[str, Any] = {name: np.empty(rows, dtype) for name, dtype in COLUMNS.items()}
     rows_read = 0
@@ -139,7 +160,7 @@ def _read_plain(file: BinaryIO, path: Path) -> Trace | None:
             columns[name][part] = array
         rows_read = part.stop
     columns = {name: array[:rows_read] for name, array in columns.items()}
-    return Trace(**columns, provenance=_provenance(path))
+    return Trace(**columns, provenance=_provenance(path), coverage=coverage)
 
 
 def _provenance(path: Path) -> Provenance:

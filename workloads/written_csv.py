@@ -6,7 +6,9 @@ docs/formats.md states the rules. Each row is checked as it is read, so errors n
 
 from __future__ import annotations
 
+import csv
 import io
+import json
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +17,7 @@ from typing import BinaryIO
 
 import numpy as np
 
+from allocbench.workloads.coverage import WHOLE, Coverage, from_json, to_json
 from allocbench.workloads.csv_dialect import (
     ENCODING,
     Rows,
@@ -24,13 +27,33 @@ from allocbench.workloads.csv_dialect import (
     whole_number,
 )
 from allocbench.workloads.pool_csv import PoolColumns
-from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, Provenance, Trace
+from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, Provenance, Trace, TraceError
 from allocbench.workloads.vocabulary import POOL_EVENTS
 
 COLUMNS = ("op", "id", "size")
 _ALLOCS = frozenset({"a", "alloc", "malloc", "allocate"})
 _FREES = frozenset({"f", "free", "deallocate"})
 _POOL_ROWS = frozenset({"trim", *POOL_EVENTS})
+
+
+PART = "part"
+"""The op of a row that says which part of its program a trace is, as JSON in the column id."""
+
+
+def part_row(coverage: Coverage) -> str:
+    """The row of a coverage."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerow([PART, json.dumps(to_json(coverage)), ""])
+    return text.getvalue()
+
+
+def coverage_in(line: str) -> Coverage | None:
+    """The coverage of a row that `part_row` wrote; None for any other line."""
+    try:
+        rows = [*csv.reader([line])] if line.startswith(f"{PART},") else []
+        return from_json(json.loads(rows[0][1])) if rows else None
+    except (ValueError, csv.Error, TraceError):
+        return None
 
 
 def is_written(head: bytes) -> bool:
@@ -88,7 +111,11 @@ class _Reader:
         stream, pool = array("H"), array("H")
         live: dict[str, _Live] = {}
         blocks = 0
+        coverage = WHOLE
         for word, name, size_text, on, owner in self._fields():
+            if word == PART:
+                coverage = self._coverage(name)
+                continue
             if self.pools:
                 stream.append(self.pools.stream(on))
                 pool.append(self.pools.pool(owner))
@@ -132,7 +159,15 @@ class _Reader:
             pool=np.array(pool, np.uint16) if self.pools else None,
             pools=self.pools.pools if self.pools else (),
             provenance=Provenance(name=path.stem, kind="imported", source=path.name),
+            coverage=coverage,
         )
+
+    def _coverage(self, text: str) -> Coverage:
+        try:
+            return from_json(json.loads(text))
+        except (ValueError, RecursionError, TraceError) as error:
+            expected = "JSON as allocbench writes it, or no such row"
+            self.refuse(f"the id does not say which part of a program this is: {error}", expected)
 
     def _fields(self) -> Iterator[tuple[str, str, str, str, str]]:
         """Op in lower case, id, size, stream and pool of each row that is not empty."""

@@ -109,21 +109,20 @@ def _records(
 ) -> pd.DataFrame:
     """The facts of an explanation, with what holds the memory in the column `held`.
 
-    Without a failure, one row if the trace tells what its blocks are, otherwise none. coverage:
-    what the trace lacks of its program, or None.
+    Without a failure, one row if the trace tells what its blocks are or lacks something of its
+    program, otherwise none. coverage: what it lacks, or None.
     """
     import pandas as pd
 
     from allocbench.questions.explain import frame
 
     rows = frame(explanation)
-    if not (held["kind"].any() or held["module"].any()):
-        return rows
-    if rows.empty:
+    told = bool(held["kind"].any() or held["module"].any())
+    if rows.empty and (told or coverage):
         verdict = "no recorded request fails" if coverage else "no request fails"
         row = {"event": None, "kind": None, "verdict": verdict, "coverage": coverage}
         rows = pd.DataFrame([row])
-    return rows.assign(held=pd.Series([tuple(held.to_dict("records"))]))
+    return rows.assign(held=pd.Series([tuple(held.to_dict("records"))])) if told else rows
 
 
 def print_failure(explanation: Explanation) -> None:

@@ -97,7 +97,7 @@ def run(
         answer = _run(answer, workload, allocator, question.device)
     name_of_card, bound = label(card or question.device), trace.coverage.bound
     part = not shown(trace, capacity or 0)
-    table = frame(answer, name)
+    table = frame(answer, name, trace.coverage.sentence)
     outputs: dict[str, Write] = {json: partial(write_records, table)} if json else {}
     if html and write_page:
         headline = _headline(answer, name_of_card, bound, part)

@@ -191,5 +191,5 @@ def write_trace(trace: Trace, path: str, kind: str | None = None) -> None:
     left_out = int((trace.op > FREE).sum())
     if kind != "parquet" and left_out:
         tell_notes([f"{left_out:,} marks and trims were left out: CSV cannot store them"])
-    if kind != "parquet" and not trace.coverage.whole:
-        tell_notes(["the trace is a part of its program; CSV cannot store which part"])
+    if kind == "lifetimes" and not trace.coverage.whole:
+        tell_notes(["the trace is a part of its program; CSV of lifetimes cannot store which part"])

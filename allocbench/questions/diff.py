@@ -55,6 +55,8 @@ COLUMNS = (
     "change",
     "old_blocks",
     "new_blocks",
+    "old_coverage",
+    "new_coverage",
 )
 _NAMES = ["kind", "place", "module"]
 _LINE = re.compile(r":(\d+)(?=[: ]|$)")
@@ -183,7 +185,10 @@ def curves(found: Difference) -> Details:
 
 
 def frame(found: Difference) -> pd.DataFrame:
-    """The parts, and as the last row the peak, which is their sum."""
+    """The parts, and as the last row the peak, which is their sum.
+
+    old_coverage, new_coverage: what each trace lacks of its program, null if nothing.
+    """
     peak = {
         **dict.fromkeys(("cause", *_NAMES, "how", "caller"), ""),
         "what": PEAK,
@@ -193,22 +198,31 @@ def frame(found: Difference) -> pd.DataFrame:
     }
     rows = [*records(found.rows), peak]
     kinds = dict.fromkeys(("old", "new", "change", "old_blocks", "new_blocks"), "Int64")
+    parts = {
+        f"{name}_coverage": side.trace.coverage.sentence or None
+        for name, side in (("old", found.old), ("new", found.new))
+    }
+    rows = [row | parts for row in rows]
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(kinds)
 
 
 def _moment(trace: Trace, spec: str, device: str) -> Moment:
     peak = allocators.replay(trace, fresh(spec, device, trace), samples=1).peak
     again = fresh(spec, device, trace)
+    event, requested, allocated = peak.event, peak.requested, peak.allocated
+    if trace.layout is not None and event < len(trace.layout.block_size):
+        event = max(0, len(trace.layout.block_size) - 1)  # the first with all that was held
+        requested, allocated = int(trace.load[event]), int(trace.layout.block_size.sum())
     if trace.allocs:
-        allocators.replay(before(trace, peak.event + 1), again, samples=1, keep=True)
+        allocators.replay(before(trace, event + 1), again, samples=1, keep=True)
     small = sum(
         block.size
         for segment in again.snapshot()
         for block in segment.blocks
         if segment.size <= _SMALL_SEGMENT and not block.allocated
     )
-    small = min(small, peak.reserved - peak.allocated)
-    return Moment(peak.event, peak.requested, peak.allocated, peak.reserved, small)
+    small = min(small, peak.reserved - allocated)
+    return Moment(event, requested, allocated, peak.reserved, small)
 
 
 def _others(cause: str, was: Moment, now: Moment) -> Iterator[dict[str, Any]]:

@@ -168,6 +168,7 @@ COLUMNS = (
     "device_seconds_per_event_low",
     "device_seconds_per_event_high",
     "failures",
+    "coverage",
 )
 
 
@@ -325,7 +326,7 @@ def frame(found: PerPhase, runner: Runner) -> pd.DataFrame:
     of Python, made before the phase. max_load, peak_reserved, wasted: bytes within the phase;
     wasted is peak_reserved - max_load, null if requests failed. min_capacity (bytes, null if no
     device is enough), device_seconds_per_event (estimated on a simulated device), the ends of its
-    range, and failures are of the whole trace.
+    range, and failures are of the whole trace. coverage: what it lacks of its program, or null.
     """
     load = runner.trace.load
     rows = []
@@ -353,6 +354,7 @@ def frame(found: PerPhase, runner: Runner) -> pd.DataFrame:
                     "device_seconds_per_event_low": trial.time.low,
                     "device_seconds_per_event_high": trial.time.high,
                     "failures": trial.failures,
+                    "coverage": runner.trace.coverage.sentence or None,
                 }
             )
     whole = {"wasted": "Int64", "min_capacity": "Int64"}

@@ -43,6 +43,7 @@ COLUMNS = (
     "least",
     "pareto",
     "how",
+    "coverage",
 )
 
 
@@ -127,7 +128,7 @@ def frame(tuned: Tuned, runner: Runner, best: str | None) -> pd.DataFrame:
     (estimated on a simulated device), host seconds_per_event_cold, measured here only for the front
     and the default, and null for `caching`, because PyTorch's own allocator, which has these
     settings, takes other times; failures; default, best, least (see `Tuned.least`), pareto: flags;
-    how: how to use it.
+    how: how to use it; coverage: what the trace lacks of its program, null if nothing.
     """
     least = tuned.least or tuned.default
     members = {trial.spec for trial in (*tuned.front, tuned.default, least)}
@@ -153,6 +154,7 @@ def frame(tuned: Tuned, runner: Runner, best: str | None) -> pd.DataFrame:
                 "least": trial == tuned.least,
                 "pareto": trial in tuned.front,
                 "how": how(in_force(trial.spec, runner.trace, version=False)),
+                "coverage": runner.trace.coverage.sentence or None,
                 "order": trial.capacity,
             }
         )

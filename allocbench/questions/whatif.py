@@ -233,12 +233,12 @@ def _missing(blocks: TrainingBlocks) -> str:
     return "what its blocks are is not known, so no part of the program can be edited"
 
 
-def frame(answer: Proposals, workload: str) -> pd.DataFrame:
+def frame(answer: Proposals, workload: str, coverage: str) -> pd.DataFrame:
     """A row for each single edit, by need, then those of several edits that fit.
 
     edits, how, cost: lists, an element for each edit. load, need, low, high, run, saves: bytes; run
     is null where the edited program was not run. fits: null without a card. chosen: whether these
-    edits fit and ask least of the user.
+    edits fit and ask least of the user. coverage: what the trace lacks of its program, or null.
     """
     rows = [
         {
@@ -254,6 +254,7 @@ def frame(answer: Proposals, workload: str) -> pd.DataFrame:
             "saves": answer.need - (proposal.run or proposal.need),
             "fits": proposal.fits,
             "chosen": answer.enough is not None and proposal.edits == answer.enough.edits,
+            "coverage": coverage or None,
         }
         for proposal in answer.proposals
     ]

@@ -142,15 +142,21 @@ def test_parts_of_bundled_programs_in_snapshots(name: str) -> None:
     check(read("part.pickle"), truth)
 
 
-def parts() -> list[tuple[str, str]]:
-    """Each cut of one program, a cut of each other program, and two of each recording."""
+STORED = ("pickle", "parquet", "csv")
+
+
+def parts() -> list[tuple[str, str, str]]:
+    """Each cut of one program, a cut of each other program, and three of each recording, each
+    stored in one format.
+    """
     first, *others = sorted(catalog.captured(), key="gpt2-train".__ne__)
-    drawn = [*others, *2 * [path.name for path in recordings()]]
-    return [*((first, cut) for cut in CUTS), *zip(drawn, cycle(CUTS), strict=False)]
+    drawn = [*others, *3 * [path.name for path in recordings()]]
+    cuts = [*((first, cut) for cut in CUTS), *zip(drawn, cycle(CUTS), strict=False)]
+    return [(*part, kind) for part, kind in zip(cuts, cycle(STORED), strict=False)]
 
 
-@pytest.mark.parametrize(("name", "cut"), parts())
-def test_every_command_says_what_a_part_lacks(name: str, cut: str) -> None:
+@pytest.mark.parametrize(("name", "cut", "kind"), parts())
+def test_every_command_says_what_a_part_lacks(name: str, cut: str, kind: str) -> None:
     if name in catalog.captured():
         trace = program(name)
         data = exported(trace)
@@ -158,20 +164,69 @@ def test_every_command_says_what_a_part_lacks(name: str, cut: str) -> None:
         trace, data = read(REAL / name), pickle.loads((REAL / name).read_bytes())
     truth = need_of(trace)
     Path("part.pickle").write_bytes(pickle.dumps(CUTS[cut](data)))
-    coverage = read("part.pickle").coverage
+    part = read("part.pickle")
+    if kind == "csv" and len({*part.stream.tolist()}) > 1 and part.pool is None:
+        kind = "parquet"  # CSV has no place for streams
+    file = f"part.{kind}"
+    if kind != "pickle":
+        write(part, file)
+    coverage = read(file).coverage
+    assert coverage == part.coverage
     assert not coverage.whole
-    shown = "".join(run("inspect part.pickle").stdout.split())
-    assert coverage.sentence.replace(" ", "") in shown
-    assert json.loads(run("plan part.pickle --json -").stdout)["coverage"] == coverage.sentence
+    lacks = "".join(coverage.sentence.split())
+
+    def said(line: str) -> str:
+        """What a command prints, without the spaces and breaks of lines."""
+        done = run(line)
+        return "".join((done.stdout + done.stderr).split())
+
+    def rows(line: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(run(f"{line} --json -").stdout)
+        return found
+
+    assert lacks in said(f"inspect {file}")
+    assert json.loads(run(f"plan {file} --json -").stdout)["coverage"] == coverage.sentence
+    (checked,) = rows(f"check {file} --device {DEVICE}")
+    assert checked["bound"]
+    assert lacks[1:] in "".join([checked["sentence"], *checked["unknown"]]).replace(" ", "")
     if not coverage.events:
         return
-    quick = f"part.pickle --allocators caching --time 0 --device {DEVICE}"
-    for line in (f"compare {quick}", f"sweep {quick} -o swept.jsonl"):
-        (row,) = json.loads(run(f"{line} --json -").stdout)
-        assert row["coverage"] == coverage.sentence
-        assert row["min_capacity"] >= min(truth, coverage.held)
-    tuned = run(f"tune part.pickle --budget 1 --device {DEVICE}").stdout
-    assert "needs at least" in " ".join(tuned.split()) or not coverage.bound
+    least = min(truth, coverage.held)
+    of_one = f"{file} --allocators caching"
+    quick = f"{of_one} --time 0 --device {DEVICE}"
+    asked = {
+        "compare": rows(f"compare {quick}"),
+        "sweep": rows(f"sweep {quick} -o swept.jsonl"),
+        "replay": rows(f"replay {file} --time 0 --device {DEVICE}"),
+        "fit": rows(f"fit {of_one}"),
+        "tune": rows(f"tune {file} --budget 1 --device {DEVICE}"),
+    }
+    for command, found in asked.items():
+        assert found, command
+        assert {row["coverage"] for row in found} == {coverage.sentence}, command
+        assert all((row["min_capacity"] or least) >= least for row in found), command
+    (explained, *_) = rows(f"explain {file} --device {DEVICE}")
+    assert explained["coverage"] == coverage.sentence
+    diffed = rows(f"diff {file} {file} --device {DEVICE}")
+    assert {row["old_coverage"] for row in diffed} == {coverage.sentence}
+    changed = run(f"whatif {file} --device {DEVICE} --json changed.json")
+    if changed.exit_code == 0:
+        edited = json.loads(Path("changed.json").read_text())
+        assert {row["coverage"] for row in edited} <= {coverage.sentence}
+    if kind == "pickle":
+        assert "needs" not in said(f"verify {file}"), "it compares addresses"
+    for line in (
+        f"fit {of_one}",
+        f"explain {file} --device {DEVICE}",
+        f"tune {file} --budget 1 --device {DEVICE}",
+        f"compare {quick}",
+        f"replay {quick.replace('--allocators', '--allocator')}",
+        f"diff {file} {file} --device {DEVICE}",
+    ):
+        shown = said(line)
+        assert lacks[1:] in shown, line
+        assert "confidence:high" not in shown, line
+        assert "needsatleast" in shown or "needs" not in shown or not coverage.bound, line
 
 
 def profiled(whole: ReplayedTrace, first: int, last: int, *, totals: bool = True) -> Trace:

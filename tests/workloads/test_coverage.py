@@ -10,12 +10,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from allocbench.workloads import Trace, TraceError, catalog, read, read_large, write
+from allocbench.workloads import (
+    ALLOC,
+    FREE,
+    PrivatePool,
+    Trace,
+    TraceError,
+    catalog,
+    read,
+    read_large,
+    write,
+)
 from allocbench.workloads.coverage import UNSEEN, WHOLE, Coverage, from_json, to_json
 from allocbench.workloads.formats import FORMATS, RecordingHints, how_to_record
 from tests.commands import folder, run
+from tests.traces import make
 from tests.workloads.importers.snapshots import BASE, MIB, Recorder, snapshot
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -264,13 +276,29 @@ def test_workloads_are_whole_and_logs_may_go_on() -> None:
     assert read("later.csv").coverage.begins == "later"
 
 
-def test_parquet_has_the_coverage_and_convert_keeps_it() -> None:
+@pytest.mark.parametrize("name", ["kept.parquet", "kept.csv"])
+def test_files_have_the_coverage_and_convert_keeps_it(name: str) -> None:
     trace = stored(failed(goes_on=False))
-    assert run("convert snapshot.pickle -o kept.parquet").exit_code == 0
-    assert read("kept.parquet").coverage == trace.coverage != WHOLE
-    assert read_large("kept.parquet", most_in_memory=0).coverage == trace.coverage
-    assert run("convert kept.parquet -o again.parquet").exit_code == 0
-    assert Path("again.parquet").read_bytes() == Path("kept.parquet").read_bytes()
+    assert run(f"convert snapshot.pickle -o {name}").exit_code == 0
+    assert read(name).coverage == trace.coverage != WHOLE
+    assert read_large(name, most_in_memory=0).coverage == trace.coverage
+    assert run(f"convert {name} -o again.{name}").exit_code == 0
+    assert Path(f"again.{name}").read_bytes() == Path(name).read_bytes()
+
+
+def test_csv_says_which_part_it_has_in_every_form() -> None:
+    some = Coverage("later", "open", contradiction='7 of "segments", 1 event')
+    for others in ({}, {"pool": np.zeros(2, np.uint16), "pools": (PrivatePool("0.1"),)}):
+        trace = make([(ALLOC, 0, 5), (FREE, 0, 0)], coverage=some, **others)
+        write(trace, "part.csv")
+        assert read("part.csv").coverage == some
+    text = Path("part.csv").read_text()
+    Path("spaced.csv").write_text(text.replace("part,", "Part, ").replace("f,0,", "F,0,0"))
+    assert read("spaced.csv").coverage == some
+    for wrong in ('""later"": 1', '""begins"": ""never""', '""held"": [' + "[" * 9999, "{"):
+        Path("wrong.csv").write_text(text.replace('""begins"": ""later""', wrong))
+        with pytest.raises(TraceError, match=r"line 2: .* which part of a program this is"):
+            read("wrong.csv")
 
 
 def test_an_import_of_an_earlier_version_is_not_whole() -> None:
