@@ -117,7 +117,7 @@ def whatif(
     trace, chosen = _case(workload, device)
     capacity = None if device == DEVICE else Runner(trace, chosen).capacity
     answer = changing.whatif(trace, allocator, chosen, ranks=ranks, capacity=capacity)
-    return changing.frame(answer, _name(workload, trace))
+    return changing.frame(answer, _name(workload, trace), trace.coverage.sentence)
 
 
 def tune(
