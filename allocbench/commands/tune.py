@@ -114,7 +114,7 @@ def run(
 
 def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, run: Runner) -> None:
     from allocbench.questions import best
-    from allocbench.questions.hazards import reserve_in_words
+    from allocbench.questions.hazards import growing
 
     if found is not None:
         orders = found.other_orders(found.setting)
@@ -131,7 +131,7 @@ def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, r
         say([shuffled.sentence(tuned.least.failed_orders, "what needs the least")])
     now = best.called(tuned.default.spec, run.trace)
     used = dict.fromkeys((with_conf(tuned.default.spec), best.to_use(tuned, found)))
-    say(line for spec in used if spec and (line := reserve_in_words(run, spec)))
+    say(growing(run, [spec for spec in used if spec], label(run.device)))
     console().print()
     stopped = ", interrupted" if tuned.interrupted else ""
     tried = units.count(len(tuned.trials), "setting")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
+import numpy as np
+
 from allocbench import allocators
 from allocbench.base.cards import cards, find, label
 from allocbench.base.text import one_line
@@ -19,7 +21,7 @@ from allocbench.programs.program import ProgramWorkload
 from allocbench.questions import vary
 from allocbench.questions.best import Best, best
 from allocbench.questions.explain import kind_of, leak_in_words, leak_of_failure
-from allocbench.questions.failure import Failure, first_failure
+from allocbench.questions.failure import Failure, first_failure, operators
 from allocbench.questions.growth import growing_reserve, leak_of, sentence
 from allocbench.questions.hazards import breaks, caveats, reserve_in_words
 from allocbench.questions.holding import by_kind, holders
@@ -35,7 +37,7 @@ from allocbench.reports.advice import check as sentences
 from allocbench.reports.advice.check import Answer, Holder, Remedy, Verdict
 from allocbench.reports.advice.choosing import ROOM, kind
 from allocbench.reports.advice.recommending import LOSSES
-from allocbench.workloads import Trace
+from allocbench.workloads import ALLOC, Trace
 from allocbench.workloads.formats import how_to_record
 
 _STEPS = 3  # a recording that goes on shows a program's need if it has as many steps
@@ -213,6 +215,13 @@ class _Case:
             return self._made("grows", told, remedies, more=grows)
         if leak and leak.counts(trace, need, capacity):
             return self._made("grows", sentences.grows(self.device, False, *grows))
+        coverage = trace.coverage
+        card = coverage.card or 0
+        if self.allocator == "caching" and coverage.request and capacity <= card:
+            event = int(np.flatnonzero(trace.op == ALLOC)[-1])
+            (operator,) = operators(trace, np.array([event]))
+            told = sentences.failed_there(self.device, coverage.request, operator, card)
+            return self._made("fragmented", told, event=event - 1, more=grows)
         if not shown(trace, capacity):
             told = sentences.part_fits(self.device, need, self.smallest)
             return self._made("unknown", told)

@@ -192,6 +192,15 @@ def pools(count: int, need: int, alone: int) -> str:
     )
 
 
+def failed_there(device: str, requested: int, operator: str, card: int) -> str:
+    """The recorded request failed on the GPU of the recording, but not in the replay."""
+    return (
+        f"DOES NOT FIT {device}: a request for {units.size(requested)}"
+        f"{f' by {operator}' if operator else ''} failed when {units.size(card)} were reserved or"
+        " free, although a replay of the recording serves it. What made it fail is not recorded."
+    )
+
+
 def fragmented(device: str, fails: str, load: int, capacity: int) -> str:
     """It fails although the load is below the capacity, and no setting is enough."""
     return (

@@ -44,4 +44,5 @@ def _need(row: Row) -> str:
 def _card(row: Row) -> str:
     if row["min_capacity"] is None:
         return ""
-    return f": the smallest card is the {row['card']}" if row["card"] else ": no card has so much"
+    smallest = "smallest card that can be enough" if row["coverage"] else "smallest card"
+    return f": the {smallest} is the {row['card']}" if row["card"] else ": no card has so much"

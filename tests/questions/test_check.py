@@ -153,6 +153,28 @@ def test_a_part_of_a_program_never_fits_by_mistake(
 
 
 @pytest.mark.parametrize(("steps", "verdict"), [(2, "unknown"), (3, "fits")])
+@pytest.mark.parametrize(
+    ("device", "allocator", "verdict"),
+    [
+        ("sim:512MiB", "caching", "fragmented"),
+        ("sim:400MiB", "caching", "fragmented"),
+        ("sim:1GiB", "caching", "unknown"),  # more than the program had
+        ("sim:512MiB", "caching:max_split_size_mb=64", "unknown"),  # not what it had
+        ("sim:128MiB", "caching", "too_big"),
+    ],
+)
+def test_a_request_that_failed_does_not_fit_although_a_replay_serves_it(
+    device: str, allocator: str, verdict: str
+) -> None:
+    trace = program(ends="failure", request=64 * MIB, reserved=500 * MIB, device_free=12 * MIB)
+    answer = check(trace, device, allocator=allocator)
+    assert answer.verdict == verdict, answer.sentence
+    if verdict == "fragmented":
+        assert "a request for 64.0 MiB failed when 512 MiB were reserved or free" in answer.sentence
+        assert answer.exit_code == exit_code([answer]) == 1
+        assert answer.when == "when the request fails"
+
+
 def test_three_steps_of_a_program_that_goes_on_show_its_need(steps: int, verdict: str) -> None:
     part = replace(growing(0, steps), coverage=Coverage(ends="open"))
     assert check(part, "sim:1GiB").verdict == verdict

@@ -9,12 +9,17 @@ from allocbench.questions import check as checking
 from allocbench.questions.best import of_settings, to_use
 from allocbench.questions.explain import explain, leak_of_failure
 from allocbench.questions.fit import bounds, fit
+from allocbench.questions.hazards import growing
 from allocbench.questions.recommend import study
 from allocbench.questions.tune import tune
 from allocbench.replays.runner import Runner
-from allocbench.workloads import Trace
+from allocbench.workloads import Trace, write
 from allocbench.workloads.coverage import Coverage
+from tests.commands import folder
+from tests.commands import run as run_command
 from tests.traces import MIB, decoding, training
+
+__all__ = ["folder"]  # the fixture, by its import
 
 PYTORCH = "caching"
 LEAK = 24 * MIB  # in each step
@@ -72,3 +77,9 @@ def test_no_command_contradicts_another(trace: Trace, share: float, verdict: str
         assert made.confidence.level != "high"
     if verdict == "grows":
         assert not answer.remedies
+        (told,) = growing(run, [PYTORCH], device)
+        grows = told.partition(":")[0]
+        write(trace, "trace.parquet")
+        for command in ("fit", "explain", "tune --budget 1"):
+            shown = run_command(f"{command} trace.parquet --device {device}").stdout
+            assert found is not None or grows in " ".join(shown.split()), command

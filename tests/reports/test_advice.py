@@ -134,6 +134,8 @@ def test_a_setting_is_named_if_it_needs_less(
         return {"allocator": "caching", "min_capacity": need, "coverage": "", "card": card}
 
     assert words in fitting.answer("p", row(own), None if least is None else ("x", row(least)))
+    part = fitting.answer("p", row(own) | {"coverage": "it ends early"}, None)
+    assert ("the smallest card that can be enough is" in part) == (own is not None and bool(card))
 
 
 BLOCKS = pd.DataFrame(
