@@ -143,7 +143,7 @@ def make(torch: TorchBuild, core: Path, into: Path) -> None:
         wanted, offered = elf.read(torch.libraries), elf.exported(core)
     except ModuleNotFoundError as error:
         raise NullGpuError(
-            "the null GPU needs pyelftools: pip install 'allocbench[null]'"
+            "the null GPU needs pyelftools: pip install pyelftools"
         ) from error
     libraries = libraries_for(wanted, offered)
     files = {soname: _file_of(soname) for soname in libraries}

@@ -63,7 +63,7 @@ CALL_THE_KERNEL = {
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
-    "allocators": 22_716,
+    "allocators": 22_771,
     "allocbench/base": 1_330,
     "allocbench/output": 649,
     "allocbench/programs": 1_200,
@@ -71,7 +71,7 @@ MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
     "allocbench/sweeps": 332,
     "allocbench/verification": 780,
     "reports/charts": 740,
-    "reports/page": 1_060,
+    "reports/page": 1_061,
     "reports/rows": 1_923,
     "workloads": 16_345,
 }

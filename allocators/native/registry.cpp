@@ -1,4 +1,4 @@
-// registry.cpp: the lists of strategies and wrappers. To add one, add its header and its name here.
+// registry.cpp: finds strategies and wrappers. To add a wrapper, add its header and its name here.
 // SPDX-License-Identifier: Apache-2.0
 #include "registry.hpp"
 
@@ -9,65 +9,29 @@
 
 #include "core/device.hpp"
 #include "core/errors.hpp"
-#include "strategies/arena.hpp"
-#include "strategies/bfc.hpp"
-#include "strategies/buddy.hpp"
-#include "strategies/bump.hpp"
-#include "strategies/caching.hpp"
-#include "strategies/cuda_async.hpp"
-#include "strategies/cupy_pool.hpp"
-#include "strategies/expandable.hpp"
-#include "strategies/external.hpp"
-#include "strategies/free_lists.hpp"
-#include "strategies/ggml_pool.hpp"
-#include "strategies/mlx_cache.hpp"
-#include "strategies/naive.hpp"
-#include "strategies/planned.hpp"
-#include "strategies/rmm_arena.hpp"
-#include "strategies/rmm_pool.hpp"
-#include "strategies/slab.hpp"
-#include "strategies/tlsf.hpp"
-#include "strategies/xla_vmm.hpp"
+#include "registry_lists.hpp"
 #include "wrappers/binning.hpp"
 #include "wrappers/check.hpp"
 #include "wrappers/limit.hpp"
 #include "wrappers/per_stream.hpp"
-#include "wrappers/pool_instances.hpp"
 #include "wrappers/record.hpp"
 #include "wrappers/retry.hpp"
 
 namespace allocbench {
 namespace {
 
-template <class S>
-concept Strategy =
-    std::derived_from<S, Allocator> && std::constructible_from<S, Device&, Options const&> &&
-    std::same_as<decltype(S::strategy), StrategyInfo const>;
-
-struct Entry {
-  StrategyInfo const* info;
-  std::unique_ptr<Allocator> (*make)(Device&, Options const&);
-};
-
-template <Strategy... S>
-std::span<Entry const> list() {
-  static constexpr Entry entries[] = {
-      {&S::strategy, [](Device& device, Options const& options) -> std::unique_ptr<Allocator> {
-         if constexpr (std::derived_from<S, ServesPools>)
-           return std::make_unique<S>(device, options);
-         else
-           return std::make_unique<PoolInstances<S>>(device, options);
-       }}...};
-  return entries;
+// All strategies, sorted by name.
+std::span<Registered const> registered() {
+  static std::vector<Registered> const all = [] {
+    std::vector<Registered> entries;
+    for (auto const list :
+         {framework_strategies(), virtual_memory_strategies(), design_strategies()})
+      entries.insert(entries.end(), list.begin(), list.end());
+    std::ranges::sort(entries, {}, [](Registered const& entry) { return entry.info->name; });
+    return entries;
+  }();
+  return all;
 }
-
-std::span<Entry const> registered() {
-  return list<Arena, Bfc, Buddy, Bump, Caching, CudaAsync, CupyPool, Expandable, FreeLists,
-              GgmlPool, MlxCache, Naive, Planned, RmmArena, RmmPool, Slab, Tlsf, XlaVmm>();
-}
-
-// Needs an option, so it is in no list.
-Entry const& external() { return list<External>().front(); }
 
 template <class W>
 concept Wrapping = std::derived_from<W, Allocator> &&
@@ -108,9 +72,9 @@ std::string names_of(std::span<E const> entries) {
   return names;
 }
 
-Entry const& entry(std::string_view name) {
-  if (Entry const* match = find(registered(), name)) return *match;
-  if (name == External::strategy.name) return external();
+Registered const& entry(std::string_view name) {
+  if (Registered const* match = find(registered(), name)) return *match;
+  if (name == external_strategy().info->name) return external_strategy();
   std::string const quoted = std::string("'").append(name).append("'");
   if (find(registered_wrappers(), name) != nullptr)
     throw SpecError(quoted + " is a wrapper: its last option must be of=NAME; valid names: " +
@@ -130,8 +94,7 @@ WrapperEntry const& wrapper_entry(std::string_view name) {
 
 std::vector<StrategyInfo const*> strategies() {
   std::vector<StrategyInfo const*> all;
-  for (Entry const& candidate : registered()) all.push_back(candidate.info);
-  std::ranges::sort(all, {}, [](auto const* info) { return info->name; });
+  for (Registered const& candidate : registered()) all.push_back(candidate.info);
   return all;
 }
 
@@ -157,7 +120,7 @@ std::unique_ptr<Allocator> build(std::vector<Layer> layers, Device& device) {
   auto [name, options] = std::move(layers.front());
   layers.erase(layers.begin());
   if (layers.empty()) {
-    Entry const& registered = entry(name);
+    Registered const& registered = entry(name);
     Options const given(name, registered.info->options, std::move(options));
     if (auto const why = unavailable(*registered.info, device); !why.empty())
       throw Unavailable(name + " " + why);

@@ -277,7 +277,7 @@ def _show_trials(rest: Rest) -> None:
 
 
 def _show_cards(trials: Sequence[TriedChange]) -> None:
-    for fits, words in ((True, "enough as it is"), (False, "too small as it is")):
+    for fits, words in ((True, "enough without a change"), (False, "too small without a change")):
         names = [trial.change for trial in trials if trial.fits == fits]
         if names:
             console().print()

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO
 
 import typer
@@ -224,7 +225,7 @@ def _gap(height: int, lower_bound: int) -> str:
 
 
 def _table(source: str, result: PlanResult) -> Table:
-    table = plain_table(f"{one_line(source)} planned by {result.planner}", "", "")
+    table = plain_table(f"{one_line(Path(source).name)} planned by {result.planner}", "", "")
     table.add_row("blocks", f"{len(result.offsets):,}")
     for name in ("height", "max_load", "lower_bound"):
         size = getattr(result, name)
@@ -239,7 +240,7 @@ def _table(source: str, result: PlanResult) -> Table:
 def _model_table(source: str, model_plan: ModelPlan) -> Table:
     numbers = model_plan.numbers
     height, bound = numbers["height"], numbers["lower_bound"]
-    table = plain_table(f"{one_line(source)} planned by {model_plan.planner}", "", "")
+    table = plain_table(f"{one_line(Path(source).name)} planned by {model_plan.planner}", "", "")
     for name in ("operators", "tensors"):
         table.add_row(name, f"{numbers[name]:,}")
     sizes = {

@@ -167,7 +167,7 @@ def _table(title: str, trials: pd.DataFrame, now: str) -> Table:
             units.NOT_AVAILABLE if least is None else units.size(least),
             time.text if (time := per_event(row)) else units.NOT_AVAILABLE,
             *([units.NOT_AVAILABLE if host is None else units.seconds(host)] if timed else []),
-            Text(" ".join([settings or "no change", *([f"({', '.join(notes)})"] * bool(notes))])),
+            Text(" ".join([settings or "no change", *([f"({'; '.join(notes)})"] * bool(notes))])),
         )
     return table
 
@@ -207,9 +207,9 @@ def _least(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
 
 
 def _within(row: Mapping[str, Any], trials: pd.DataFrame) -> str:
-    """What to add to "least" if another setting needs less, but not clearly."""
+    """What to add to "least" if another setting needs less, by at most 1%."""
     smallest = trials.loc[trials["pareto"], "min_capacity"].min()
-    return "" if row["min_capacity"] == smallest else " to within 1%"
+    return "" if row["min_capacity"] == smallest else ", within 1%"
 
 
 def _doubt(tuned: Tuned) -> list[str]:

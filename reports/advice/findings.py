@@ -188,7 +188,7 @@ def _least_device_time(case: Case) -> Claim | None:
         return None
     source = str(case.rows.at[names[0], "device_seconds_source"])
     if source == "estimate" and (rival := _undecided(case, names)):
-        label = f"least device time ({source}; the costs of device calls decide)"
+        label = f"least device time ({source}; it depends on the costs of device calls)"
         when = condition(ranking.estimate(case.rows, names[0]), ranking.estimate(case.rows, rival))
         return Claim(label, names, "", f"{names[0]} takes less than {rival} {when}" if when else "")
     calls = case.number(names[0], "device_calls")

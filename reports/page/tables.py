@@ -376,9 +376,11 @@ def _mean_estimate(members: Sequence[Case], name: str, base: str) -> tuple[float
 
 def _legend(table: Table) -> str:
     """The caption of a terminal table: the meaning of numbers and signs."""
-    signs = "lower is better; + best, - worst of the candidates; ! requests failed: not ranked"
+    marks = {one.mark for row in table.rows for one in row.cells}
+    ranked = "; + best, - worst of the candidates" if marks & {"best", "worst"} else ""
+    failed = "; ! requests failed: not ranked" if "failed" in marks else ""
     absent = f"\nnot available: {', '.join(table.absent)}" if table.absent else ""
-    return f"{table.caption}\n{signs}{absent}"
+    return f"{table.caption}\nlower is better{ranked}{failed}{absent}"
 
 
 def _row_name(row: Row) -> Text:

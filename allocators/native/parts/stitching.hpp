@@ -71,7 +71,7 @@ class Stitching : public Allocator {
     return blocks_.deallocate(address, stream);
   }
 
-  void streams_done() {
+  [[gnu::noinline]] void streams_done() {
     blocks_.streams_done();
     do_streams_done();
   }
@@ -79,7 +79,7 @@ class Stitching : public Allocator {
   double slack() const { return slack_; }
   void set_slack(double slack) { slack_ = slack; }
   // Unmaps up to `most` bytes of free pages of the pools and returns the number of bytes.
-  Size give_up_free_pages(Size most) {
+  [[gnu::noinline]] Size give_up_free_pages(Size most) {
     if (!returns_memory()) return 0;
     Size bytes = 0;
     for (auto const& [block, pages] : idle(most, {}, 0)) {
@@ -143,7 +143,7 @@ class Stitching : public Allocator {
     return fit;
   }
 
-  Index stitch(BlockPool& pool, Size wanted, bool refused) {
+  [[gnu::noinline]] Index stitch(BlockPool& pool, Size wanted, bool refused) {
     Spot spot = find_spot(pool, wanted);
     if (spot.first == kNone) spot = new_reservation(pool, wanted);
     if (spot.first == kNone || !make_room(spot, pool.stream, refused)) return kNone;

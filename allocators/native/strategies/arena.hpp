@@ -216,7 +216,7 @@ class Arena : public Allocator {
 
   bool in_arena(Address address) const { return arena_ != 0 && address - arena_ < height_; }
 
-  Index grow(Size size) {
+  [[gnu::noinline]] Index grow(Size size) {
     auto const [address, granted] = acquire_between(size, segment_size_, kAlignment);
     if (address == 0) return kNone;
     return blocks_.add(address, granted);
@@ -224,7 +224,7 @@ class Arena : public Allocator {
 
   // Returns the arena and the other segments if they have no live block; false if none was
   // returned.
-  bool release_idle() {
+  [[gnu::noinline]] bool release_idle() {
     if (!returns_memory()) return false;
     bool const any =
         blocks_.release_idle([this](Address segment, Size size) { release(segment, size); });

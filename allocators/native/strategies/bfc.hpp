@@ -172,7 +172,7 @@ class Timestamps {
   }
 
  private:
-  void merge_batch() {
+  [[gnu::noinline]] void merge_batch() {
     auto const end = withheld_.begin() + static_cast<std::ptrdiff_t>(passed_);
     std::vector<Index> const batch(withheld_.begin(), end);
     withheld_.erase(withheld_.begin(), end);
@@ -507,7 +507,7 @@ class Bfc : public Allocator, public TakesOver {
   }
 
   // Obtains another region of at least `rounded` bytes; false if that is not possible.
-  bool extend(Size rounded) {
+  [[gnu::noinline]] bool extend(Size rounded) {
     Size const room = round_down(memory_limit_ - reserved(), kRounding);
     if (rounded > room) return false;
     bool const already_doubled = rounded > next_region_;
@@ -534,7 +534,7 @@ class Bfc : public Allocator, public TakesOver {
   }
 
   // Returns all regions without a chunk in use if that makes room for `rounded` bytes.
-  bool collect(Size rounded) {
+  [[gnu::noinline]] bool collect(Size rounded) {
     if (!garbage_collection_) return false;
     Size const room = memory_limit_ - reserved() + chunks_.idle_bytes();
     return rounded <= room && release_idle();

@@ -170,7 +170,7 @@ class FreeLists : public Allocator {
     return size <= buffer.size - buffer.used ? add_slice(buffer, size) : kNone;
   }
 
-  bool grow(Size size) {
+  [[gnu::noinline]] bool grow(Size size) {
     auto const [address, granted] = acquire_between(size, buffer_size_, round_);
     if (address == 0) return false;
     if (current_ != kNone) {
@@ -189,7 +189,7 @@ class FreeLists : public Allocator {
   }
 
   // Returns every buffer without a live slice; false if there was none.
-  bool release_idle() {
+  [[gnu::noinline]] bool release_idle() {
     if (!returns_memory()) return false;
     bool any = false;
     for (Index index = 0; index < buffers_.size(); ++index) {

@@ -222,7 +222,7 @@ class Planned : public Stitching {
   }
 
   // Reserves addresses for twice the capacity of the device, or as many as it provides.
-  bool open(MappedRange& range, Size least) {
+  [[gnu::noinline]] bool open(MappedRange& range, Size least) {
     for (Size size = 2 * device().capacity(); size >= least; size /= 2) {
       Size const pages = round_up(size, page());
       Address const begin = reserve(pages);
@@ -237,7 +237,7 @@ class Planned : public Stitching {
   // nothing, if there is not enough memory. Free pages of the pools are moved there if reserved
   // bytes would otherwise exceed the peak load. Idle pages of the plan will soon be needed again,
   // so they are moved only if reserved bytes would also exceed the expected need of the step.
-  bool map_pages(MappedRange& range, PageUse::Run run, Size size) {
+  [[gnu::noinline]] bool map_pages(MappedRange& range, PageUse::Run run, Size size) {
     for (;;) {
       PageUse::Run const missing = range.pages.first_run(run, false);
       if (missing.count == 0) return true;

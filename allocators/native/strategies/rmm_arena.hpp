@@ -104,7 +104,7 @@ class Superblocks {
       sum_up(place.leaf);
   }
 
-  Place add(std::unique_ptr<Superblock> superblock) {
+  [[gnu::noinline]] Place add(std::unique_ptr<Superblock> superblock) {
     if (leaves_.empty()) insert_leaf(0, {});
     std::size_t const after = upper_bound(begin_, superblock->address);
     std::size_t const leaf = after == 0 ? 0 : after - 1;
@@ -374,7 +374,7 @@ class RmmArena : public Allocator {
   }
 
   // Obtains the arena.
-  bool open() {
+  [[gnu::noinline]] bool open() {
     Size const wanted = arena_size_ != 0 ? arena_size_ : round_down(room() / 2, kAlignment);
     if (wanted < kSmallestSuperblock) return false;
     Size const least = arena_size_ != 0 ? arena_size_ : kSmallestSuperblock;
@@ -437,7 +437,7 @@ class RmmArena : public Allocator {
   }
 
   // All superblocks return to the global arena, those with live blocks too.
-  void defragment() {
+  [[gnu::noinline]] void defragment() {
     for (auto& [stream, superblocks] : by_stream_)
       while (auto const last = superblocks.last()) give_to_global(superblocks.remove(last));
   }

@@ -158,7 +158,7 @@ class RmmPool : public Allocator {
   static constexpr Size kUpstreamAlignment = alignof(std::max_align_t);
 
   // obtains the initial pool
-  void start() {
+  [[gnu::noinline]] void start() {
     started_ = true;
     if (default_initial_) initial_ = round_down(room() / 2, kAlignment);
     initial_ = std::min(initial_, do_room());
@@ -169,7 +169,7 @@ class RmmPool : public Allocator {
 
   // Adds a segment of at least `size` bytes for the stream in use; kNone if the device or the
   // maximum refuses it.
-  Index grow(Size size) {
+  [[gnu::noinline]] Index grow(Size size) {
     Size const held = counted().reserved.current;
     Size wanted = std::max(size, held);
     if (maximum_ > 0) {

@@ -170,6 +170,8 @@ class PoolInstances final : public S, public ServesPools {
   }
 
  private:
+  // Everything that these call becomes part of them, except for what a strategy declares `noinline`
+  // because few requests need it.
   [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
     bool const alone = pool_of(stream) == 0 && inside_.empty();
     return alone ? S::do_allocate(requested, stream) : allocate_beside(requested, stream);

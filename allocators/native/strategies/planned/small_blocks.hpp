@@ -92,7 +92,7 @@ class SmallBlocks final : public MappedRange {
   }
 
   // Takes all chunks without blocks from their sizes.
-  void forget_empty() {
+  [[gnu::noinline]] void forget_empty() {
     for (Kind& kind : kinds_) {
       std::erase_if(kind.chunks, [this](std::uint32_t number) {
         bool const empty = chunks_[number].free == chunks_[number].all;
@@ -169,7 +169,7 @@ class SmallBlocks final : public MappedRange {
   }
 
   // Adds an unused chunk to those of a size. Returns false if there is none.
-  bool add_chunk(Kind& kind) {
+  [[gnu::noinline]] bool add_chunk(Kind& kind) {
     auto const find = [this] {
       while (unused_ < chunks_.size() && !unused(unused_)) ++unused_;
       return unused_ < chunks_.size();
