@@ -142,9 +142,7 @@ def make(torch: TorchBuild, core: Path, into: Path) -> None:
     try:
         wanted, offered = elf.read(torch.libraries), elf.exported(core)
     except ModuleNotFoundError as error:
-        raise NullGpuError(
-            "the null GPU needs pyelftools: pip install pyelftools"
-        ) from error
+        raise NullGpuError("the null GPU needs pyelftools: pip install pyelftools") from error
     libraries = libraries_for(wanted, offered)
     files = {soname: _file_of(soname) for soname in libraries}
     about = {
