@@ -154,8 +154,8 @@ def test_no_mark_and_no_verdict_names_a_winner_that_the_costs_decide() -> None:
     (verdict,) = [c for c in findings.verdict(case) if c.label.startswith("least device time")]
     assert verdict.sentence == (
         "least device time (estimate; it depends on the costs of device calls): pages and calls"
-        " (pages takes less than calls only if cudaMalloc takes more than 40.0 us for 20.0 MiB (0.80x the"
-        " estimate))"
+        " (pages takes less than calls only if cudaMalloc takes more than 40.0 us for 20.0 MiB"
+        " (0.80x the estimate))"
     )
     assert "<b>pages</b>, <b>calls</b> <span" in html.render(rows)
 
