@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
+import signal
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from allocbench.base.children import hook_variables
 from allocbench.base.files import cache
 from allocbench.base.spec import parse_option
 from allocbench.null_gpu.device import NullDevice, is_null, read
+from allocbench.null_gpu.inside.processes import RUNNING
 from allocbench.null_gpu.inside.reads import OUTSIDE_PYTHON
 from allocbench.null_gpu.stubs import CORE_SONAME
 from allocbench.null_gpu.torch_build import NullGpuError, check_host
@@ -100,16 +103,23 @@ class Session:
 
     notes: lines for the user; reads: the one on reads of computed values if these can be why the
     program failed, or ""; shapes, shared, outside, workspace: see `Summary`. They are available
-    after the session.
+    after the session. folder: where its processes write.
     """
 
     machine: Machine | None
+    folder: Path = Path()
     notes: list[str] = field(default_factory=list)
     reads: str = ""
     shapes: Mapping[str, int] = field(default_factory=dict)
     shared: bool = False
     outside: Mapping[str, int] = field(default_factory=dict)
     workspace: int = 0
+
+    def stop(self) -> None:
+        """End the processes, as at the time limit that they must have."""
+        for path in self.folder.glob(f"*{RUNNING}"):
+            with suppress(ProcessLookupError):
+                os.kill(int(path.stem), signal.SIGALRM)
 
 
 @contextmanager
@@ -128,7 +138,8 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
         raise SpecError(f"--device {device}: write null:CARD, or leave it out for a real GPU")
     described = read(device)
     with tempfile.TemporaryDirectory(prefix="allocbench-null-") as folder:
-        session_made = Session(Machine(described.name, environment(described, folder, limits)))
+        machine = Machine(described.name, environment(described, folder, limits))
+        session_made = Session(machine, Path(folder))
         yield session_made
         if (refused := Path(folder) / "refused").exists():
             raise NullGpuError(refused.read_text(encoding="utf-8"))
@@ -186,11 +197,23 @@ def environment(
         }
     return {
         VARIABLE: json.dumps(settings),
+        "PATH": os.pathsep.join((_smi(folder), *filter(None, [os.environ.get("PATH")]))),
         **hook_variables(_HOOK, os.environ),
         # The processes in which torch.compile would compile find no libraries of the null GPU.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         **settings["ranks"],
     }
+
+
+def _smi(folder: str | Path) -> str:
+    """A folder that has nvidia-smi."""
+    programs = Path(folder).resolve() / "programs"
+    programs.mkdir(exist_ok=True)
+    script = programs / "nvidia-smi"
+    answers = shlex.join((sys.executable, "-I", str(_HOOK.with_name("nvidia_smi.py"))))
+    script.write_text(f'#!/bin/sh\nexec {answers} "$@"\n', encoding="utf-8")
+    script.chmod(0o755)
+    return str(programs)
 
 
 def summary(folder: str | Path) -> Summary:

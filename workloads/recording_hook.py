@@ -17,6 +17,7 @@ import os
 import pickle
 import signal
 import sys
+import threading
 import time
 import weakref
 from collections import Counter
@@ -64,6 +65,7 @@ class HistoryRecorder:
     def __init__(self, torch: Any, folder: Path) -> None:
         self._torch, self._process = torch, os.getpid()
         self._written = self._writing = self._terminated = False
+        self._lock = threading.Lock()
         self._path = folder / f"{time.time_ns()}-{self._process}.pickle"
 
     def start(self) -> None:
@@ -99,14 +101,21 @@ class HistoryRecorder:
 
     def _end_if_terminated(self) -> None:
         if self._terminated:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
+            with suppress(ValueError):  # not the main thread
+                signal.signal(signal.SIGTERM, signal.SIG_DFL)
+                os.kill(os.getpid(), signal.SIGTERM)
 
     def write(self) -> None:
         """Write a snapshot and a description of this process to the folder, once."""
-        if self._written or os.getpid() != self._process:
+        if os.getpid() != self._process:
             return
-        self._written = self._writing = True
+        with self._lock:  # another thread may be writing
+            if not self._written:
+                self._written = True
+                self._write()
+
+    def _write(self) -> None:
+        self._writing = True
         try:
             torch, temporary = self._torch, self._path.with_suffix(".tmp")
             snapshot = torch.cuda.memory._snapshot()

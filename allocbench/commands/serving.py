@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +16,6 @@ from allocbench.inputs.devices import card_of
 from allocbench.output.files import STDOUT, check_outputs, written
 
 if TYPE_CHECKING:
-    from allocbench.workloads.serving.architectures import Architecture
     from allocbench.workloads.serving.requests import Requests
 
 EXAMPLES = (
@@ -25,7 +23,14 @@ EXAMPLES = (
     "allocbench serving config.json --device l4 --max-model-len 8192 --max-num-seqs 64",
     "allocbench serving qwen3-32b --tensor-parallel 2 --log requests.csv",
     "allocbench serving llama-3.1-70b --device h200 --engine sglang --quantization fp8 --json -",
+    "allocbench serving --run --device l4 -- vllm serve MODEL --load-format dummy",
 )
+_BY_THE_SERVER = (
+    *("engine", "fraction", "tensor_parallel", "quantization", "kv_dtype", "block_size"),
+    *("max_model_len", "max_num_batched_tokens", "max_num_seqs", "capture_sizes"),
+    *("log", "requests"),
+)
+"""Options for which the command of a server has its own."""
 
 
 class Engine(StrEnum):
@@ -55,14 +60,17 @@ class CacheType(StrEnum):
 
 
 _MOST_SIZES = 10_000  # of captured graphs
+_TIMEOUT = 900.0  # seconds
 
 
 def run(
-    model: Annotated[
-        str,
+    ctx: typer.Context,
+    words: Annotated[
+        list[str],
         typer.Argument(
-            metavar="MODEL|CONFIG",
-            help="A listed model, such as llama-3.1-8b, or a model's config.json or its folder.",
+            metavar="MODEL|CONFIG|-- SERVER...",
+            help="A listed model, such as llama-3.1-8b, or a model's config.json or its folder;"
+            " with --run, the command of a server.",
         ),
     ],
     device: Annotated[
@@ -151,6 +159,15 @@ def run(
         int,
         typer.Option(metavar="N", min=0, help="Use the first N requests of the log; 0 for all."),
     ] = 1000,
+    start: Annotated[
+        bool,
+        typer.Option(
+            "--run",
+            help="Start the server that follows -- on null GPUs until it is ready, and show what it"
+            " measures.",
+        ),
+    ] = False,
+    timeout: options.Timeout = None,
     json: options.Json = None,
 ) -> None:
     """Show what fills a card when vLLM or SGLang serves a model on it, and the share to give it.
@@ -159,68 +176,53 @@ def run(
     the KV cache, the pools of CUDA graphs and what the allocator wastes. Each is replayed,
     modelled or given. With a log of requests, the command also shows how large a KV cache these
     requests need, and the highest arrival rate at which no sequence is preempted or refused.
+
+    With --run, the engine itself starts on null GPUs, with --load-format dummy instead of weights,
+    and its own numbers are beside the computed ones.
     """
-    from allocbench.commands import serving_answer  # imported late: --help stays fast
+    from allocbench.commands import serving_answer, serving_run  # imported late: --help stays fast
+    from allocbench.commands.server import Server
     from allocbench.questions.occupancy import Outside
-    from allocbench.questions.serving import Asked, answer, longest_sequence
     from allocbench.questions.serving_load import load
-    from allocbench.workloads.serving import engines
 
     check_outputs(json)
-    outside = Outside(context=context, other=other, ranks=tensor_parallel, nccl=nccl)
-    architecture = _architecture(model, tensor_parallel, quantization, kv_dtype)
-    longest = max_model_len or architecture.positions
-    if longest > architecture.positions:
-        raise UsageError(
-            f"--max-model-len {longest:,}: the model has {architecture.positions:,} positions"
-        )
+    if start:
+        for name in _BY_THE_SERVER:
+            if _is_given(ctx, name):
+                raise UsageError(f"--{name.replace('_', '-')}: with --run, the server has its own")
+        outside = Outside(context=context, other=other, nccl=nccl)
+        serving_run.run(words, device, outside, timeout or _TIMEOUT, json)
+        return
+    if timeout is not None:
+        raise UsageError("--timeout is for --run")
+    if len(words) > 1:
+        raise UsageError(f"{' '.join(words)}: one model; --run starts a server that follows --")
     chosen = card_of(f"--device {device}", device)
-    captured = _sizes(capture_sizes)
-    block_tokens = block_size or (1 if engine is Engine.SGLANG else 16)
-
-    def asked(positions: int) -> Asked:
-        batch = engines.batch(
-            engine,
-            chosen.usable,
-            positions,
-            ranks=tensor_parallel,
-            small_batches="a100" in chosen.name.lower(),
-            tokens=max_num_batched_tokens,
-            rows=max_num_seqs,
-            captured=captured,
-        )
-        share = fraction or engines.share(engine, chosen.usable, tensor_parallel, batch)
-        return Asked(architecture, engine, chosen, batch, block_tokens, share, outside)
-
-    found = answer(asked(longest))
-    if engine is not Engine.SGLANG and found.tokens < longest:
-        raise UsageError(
-            f"{engine} would refuse to start: its KV cache holds {found.tokens:,} tokens, fewer"
-            f" than a sequence of {longest:,}; the largest --max-model-len that fits is"
-            f" {longest_sequence(asked, longest):,}"
-        )
+    server = Server(
+        words[0],
+        engine,
+        chosen,
+        Outside(context=context, other=other, ranks=tensor_parallel, nccl=nccl),
+        fraction,
+        quantization,
+        kv_dtype is CacheType.FP8,
+        block_size,
+        max_model_len,
+        max_num_batched_tokens,
+        max_num_seqs,
+        _sizes(capture_sizes),
+    )
+    found, longest = server.answer()
     served = None if log is None else load(found, _requests(log, requests), longest)
-    write = partial(serving_answer.write, model, found, served)
+    write = partial(serving_answer.write, words[0], found, served)
     with written({json: write} if json else {}, ".json", write):
         if json != STDOUT:
-            serving_answer.show(model, found, served, longest)
+            serving_answer.show(words[0], found, served, longest)
 
 
-def _architecture(
-    model: str, ranks: int, quantization: WeightFormat | None, kv_dtype: CacheType
-) -> Architecture:
-    """The part of a listed model, or of a configuration in a file, that each GPU has."""
-    from allocbench.workloads.serving import architectures, model_configs
-
-    if model in architectures.LISTED or not Path(model).exists():
-        whole = architectures.listed(model)
-    else:
-        whole = model_configs.read(Path(model), quantized=quantization is None)
-    kv_bytes = 1 if kv_dtype is CacheType.FP8 else None
-    stored = architectures.Stored(
-        tensor_parallel=ranks, quantization=quantization, kv_bytes=kv_bytes
-    )
-    return architectures.divided(whole, stored)
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def _sizes(text: str | None) -> tuple[int, ...] | None:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 from rich.text import Text
 
@@ -19,8 +20,13 @@ _MIB = 1 << 20
 
 def write(model: str, found: CardParts, served: Load | None, path: str) -> None:
     """Write the answer as JSON; - is standard output."""
+    write_json(told(model, found, served), path)
+
+
+def told(model: str, found: CardParts, served: Load | None) -> dict[str, Any]:
+    """The answer as JSON has it."""
     asked = found.asked
-    told = {
+    return {
         "model": model,
         "card": asked.card.name,
         "engine": str(asked.engine),
@@ -37,7 +43,6 @@ def write(model: str, found: CardParts, served: Load | None, path: str) -> None:
         "asleep": asdict(found.asleep),
         "log": served and asdict(served) | {"fraction": found.share_for(served.needed_tokens)},
     }
-    write_json(told, path)
 
 
 def show(model: str, found: CardParts, served: Load | None, longest: int) -> None:

@@ -21,6 +21,7 @@ from allocbench.workloads.serving.architectures import LISTED
 
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "benchmarks/results/published/serving.json"
+STARTS = ROOT / "benchmarks/results/server_starts.json"
 PARTS = ("weights", "activations", "KV cache", "tokens")
 _GIB = 1 << 30
 _ROUNDED = _GIB // 200
@@ -113,6 +114,31 @@ def _answer(model: str, options: str) -> dict[str, Any]:
             name = str(config)
         answered: dict[str, Any] = json.loads(_run(f"{name} {options} --json -"))
     return answered
+
+
+def starts() -> list[tuple[str, ...]]:
+    """What engines printed when they started on null GPUs, and the computed tokens: rows."""
+    rows = list[tuple[str, ...]]()
+    for told in json.loads(STARTS.read_text()):
+        start, computed = told["start"], told["computed"]
+        printed = (start[part] for part in ("weights", "activations", "cache", "graphs"))
+        tokens = start["kv_tokens"]
+        beside = computed and f"{computed['kv_tokens']:,} ({_error(computed, tokens):+.1f} %)"
+        rows.append(
+            (
+                f"`{told['command']}`",
+                f"{start['engine']} {'.'.join(map(str, start['version']))}",
+                f"`{told['device'].partition(',')[0]}`",
+                *("" if size is None else f"{size / _GIB:.2f}" for size in printed),
+                f"{tokens:,}",
+                beside or "",
+            )
+        )
+    return rows
+
+
+def _error(computed: dict[str, Any], tokens: int) -> float:
+    return 100 * (float(computed["kv_tokens"]) / tokens - 1)
 
 
 def example() -> str:

@@ -41,6 +41,7 @@ from docs.generate.serving import PARTS as SERVED_PARTS
 from docs.generate.serving import exact as served_exactly
 from docs.generate.serving import example as served_example
 from docs.generate.serving import rows as published_servers
+from docs.generate.serving import starts as served_starts
 from docs.generate.serving import summary as served_errors
 
 ROOT = Path(__file__).parent.parent.parent
@@ -352,6 +353,13 @@ def serving_errors() -> str:
     return table(("part", "GPUs", "numbers", "median error", "worst"), served_errors())
 
 
+def serving_starts() -> str:
+    """What engines printed when they started on null GPUs."""
+    parts = ("weights", "activations", "KV cache", "graphs")
+    sizes = (f"{part}, GiB" for part in parts)
+    return table(("command", "engine", "card", *sizes, "tokens", "computed"), served_starts())
+
+
 def serving_exact() -> str:
     """How many published KV caches hold as many tokens as published."""
     return served_exactly()
@@ -430,6 +438,7 @@ SECTIONS: dict[str, Callable[..., str]] = {
         functions,
         workspaces,
         serving,
+        serving_starts,
         serving_errors,
         serving_exact,
         serving_example,

@@ -21,6 +21,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
@@ -30,6 +31,7 @@ from .collectives import Collectives, Messages, Objects, be_alone, launch_alone
 from .dispatcher import Dispatcher, UnknownObjectsError
 from .following import Follower, HostCopies
 from .guesses import Guesses
+from .processes import Running
 from .reads import Reads
 from .workspaces import Workspaces
 
@@ -57,6 +59,7 @@ class Process:
         self.alone = bool(told["ranks"])
         os.environ |= told["ranks"]  # a launcher may have set others
         self._optimizer: int | None = None
+        self._running = Running(Path(told["folder"]))
         folder = self._libraries(package)
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
         self._core = ctypes.CDLL(told["core"])
@@ -94,11 +97,23 @@ class Process:
             text = f"no values are followed with PyTorch {torch.__version__}: {error}"
             print(f"allocbench: warning: {text}", file=sys.stderr, flush=True)
         if self._told["seconds"]:
-            signal.signal(signal.SIGALRM, self._on_alarm)
-            signal.setitimer(signal.ITIMER_REAL, self._told["seconds"], _AGAIN)
-            end = threading.Timer(self._told["seconds"] + _GRACE, self._end)
-            end.daemon = True
-            end.start()
+            self._limit()
+            torch.cuda._lazy_call(self._limit_fork)
+
+    def _limit(self) -> None:
+        """End this process at the time limit of the program."""
+        signal.signal(signal.SIGALRM, self._on_alarm)
+        left = max(self._running.begin() + self._told["seconds"] - time.time(), _AGAIN)
+        signal.setitimer(signal.ITIMER_REAL, left, _AGAIN)
+        end = threading.Timer(left + _GRACE, self._end)
+        end.daemon = True
+        end.start()
+
+    def _limit_fork(self) -> None:
+        """The same for a process that was forked, from its first use of a GPU on."""
+        if os.getpid() != self._pid:
+            with suppress(ValueError):  # not the main thread
+                self._limit()
 
     def _libraries(self, package: Path) -> Path:
         """The folder of the libraries for this torch, created if it does not exist."""
@@ -153,14 +168,18 @@ class Process:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if str(frame.f_globals.get("__name__", "")).startswith("allocbench_inside"):
-                return  # called from outside of Python, where an exception is lost
+                # Called from outside of Python, where an exception is lost.
+                signal.setitimer(signal.ITIMER_REAL, _AGAIN)
+                return
             frame = frame.f_back
         signal.setitimer(signal.ITIMER_REAL, 0)
         _tell_recording()
+        self._running.wait_for_children()
         raise SystemExit(0)
 
     def _end(self) -> None:
         """End the process: its main thread waits outside of Python, or has caught the exception."""
+        self._running.wait_for_children()
         if recording := _tell_recording():
             for write in recording.write_at_end:
                 write()
@@ -206,6 +225,7 @@ class Process:
             partial.rename(path)
         except OSError:
             pass  # the process that started the program is gone
+        self._running.end()
 
 
 _process: Process

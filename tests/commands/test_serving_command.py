@@ -108,3 +108,17 @@ def test_a_configuration_is_read_from_a_file_or_its_folder() -> None:
 def test_a_wrong_option_is_named(line: str, message: str) -> None:
     Path("log").write_text(AZURE)
     assert message in error(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("serving llama-3-8b l4", "llama-3-8b l4: one model; --run starts a server"),
+        ("serving llama-3-8b --timeout 5", "--timeout is for --run"),
+        ("serving --run --max-num-seqs 5 -- vllm", "--max-num-seqs: with --run, the server has"),
+        ("serving --run --device sim:8GiB -- vllm", "--device sim:8GiB: no null GPU"),
+        ("serving --run -- no-such-server", "no-such-server: no such program"),
+    ],
+)
+def test_a_server_that_cannot_be_started_is_one_line(line: str, said: str) -> None:
+    assert said in error(line)

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from allocbench.null_gpu import launch
+from allocbench.null_gpu.device import read as read_device
 from allocbench.workloads import read
 from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python
 
@@ -179,3 +182,60 @@ def test_a_package_that_calls_nvidias_libraries_is_an_error(tmp_path: Path) -> N
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1
     assert "ImportError: cupy calls NVIDIA's libraries itself" in done.stderr
+
+
+def test_a_server_is_started_until_it_is_ready(tmp_path: Path) -> None:
+    command = [*allocbench(), "serving", "--run", "--device", "h100-sxm-80gb", "--json"]
+    command += [str(tmp_path / "a.json"), "--", python(), str(PROGRAMS / "served.py"), "fork"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    told = json.loads((tmp_path / "a.json").read_text())
+    assert told["start"]["kv_tokens"] == 421_696
+    assert told["start"]["reserved"] == 3 << 28  # of the engine, which the server kills at its end
+    weights = next(line for line in told["lines"] if line["part"] == "weights")
+    assert weights["printed"] == round(14.9596 * (1 << 30))
+    assert weights["computed"] == 16_062_619_648
+    assert "vLLM 0.11.2 was ready after" in done.stdout
+    assert f"without the start: {told['computed']['kv_tokens']:,} tokens (-0.2 %)" in done.stdout
+    options = ["--engine", "vllm-0.11", "--device", "h100-sxm-80gb", "--capture-sizes", "none"]
+    command = [*allocbench(), "serving", "llama-3-8b", *options, "--json", "-"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert told["computed"] == json.loads(done.stdout)
+
+
+def test_processes_that_others_kill_are_recorded_at_the_time_limit(tmp_path: Path) -> None:
+    command = [*allocbench(), "record", "--device", "null:h100", "--timeout", "600", "-o"]
+    command += [str(tmp_path / "a.parquet"), "--", python(), str(PROGRAMS / "served.py")]
+    done = subprocess.run([*command, "spawn", "alarm"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert max(read(path).max_load for path in tmp_path.glob("*.parquet")) == 3 << 28
+
+
+def test_a_server_that_is_not_ready_in_time_is_an_error() -> None:
+    waits = "import time, torch; torch.zeros(1, device='cuda'); time.sleep(600)"
+    command = [*allocbench(), "serving", "--run", "--timeout", "1", "--", python(), "-c", waits]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stderr.endswith(": not ready after 1 s; --timeout sets the limit\n")
+
+
+def test_programs_find_the_properties_of_the_card_in_nvidia_smi(tmp_path: Path) -> None:
+    device = read_device("null:l4,count=2")
+    environment = os.environ | launch.environment(device, tmp_path)
+
+    def said(*options: str) -> str:
+        return subprocess.run(
+            ["nvidia-smi", *options], env=environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    query = "--query-gpu=index,name,memory.total,compute_cap,memory.used"
+    total = device.memory >> 20
+    shown = f"NVIDIA L4, {total} MiB, 8.9, [N/A]"
+    assert said(query, "--format=csv,noheader").splitlines() == [f"0, {shown}", f"1, {shown}"]
+    assert said("--query-gpu=memory.total", "--format=csv,nounits").splitlines() == [
+        "memory.total",
+        *[str(total)] * 2,
+    ]
+    assert said("-L").splitlines()[1].startswith("GPU 1: NVIDIA L4 (UUID: GPU-")
+    with pytest.raises(subprocess.CalledProcessError):
+        said("-q")
