@@ -3,12 +3,10 @@
 
     python -m tests.mutants allocbench/questions/growth.py --most 40
 
-cosmic-ray makes the mutants in a copy of the sources, in build/mutants; the working tree is not
-touched. The tests of a module are those of the folder that mirrors its own, or `--tests`. They run
-once to learn which test runs which lines. For each mutant, those that run its line come first, the
-quickest at the beginning, then the others of their files, then all others, which may run the line
-in another process. `--quick` runs only the first of these, and of them only what takes some seconds
-of a processor: what it does not notice may be noticed by others.
+cosmic-ray makes the mutants of a copy of the sources, in build/mutants; the working tree is not
+touched. `tests.mutant_runs` runs the tests, which are those of the folder that mirrors the module's
+own, or `--tests`. `--quick SECONDS` runs only the quickest tests of the line: what they do not
+notice may be noticed by others. For code outside of functions, the file changes, and all run.
 
 `--most` draws that many mutants at random, with `--seed`. A folder stands for its modules. Each
 survivor is printed; the exit code is 1 if fewer than `--least` percent were noticed. The same
@@ -20,24 +18,25 @@ from __future__ import annotations
 
 import argparse
 import ast
+import difflib
+import fcntl
 import functools
 import hashlib
 import json
 import os
 import random
-import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
-from itertools import accumulate
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import cosmic_ray.plugins
 from cosmic_ray.commands import init
-from cosmic_ray.mutating import mutate_and_test
+from cosmic_ray.mutating import mutate_code
 from cosmic_ray.work_db import WorkDB, use_db
-from cosmic_ray.work_item import WorkerOutcome, WorkItem, WorkResult
+from cosmic_ray.work_item import MutationSpec
 
 from allocbench.allocators import _core
 from allocbench.workloads import _native
@@ -46,9 +45,7 @@ from tests import clean_environment, source_copy
 FOLDER = source_copy.ROOT / "build/mutants"
 _NOT_WORTH_IT = {"core/RemoveDecorator", "core/NumberReplacer"}
 """Decorators of data classes are noticed at once; numbers are mostly lengths of what is shown."""
-_SECONDS = 3600.0  # of one run of the tests, by the clock; processors end it much sooner
-_QUICK = 20.0  # seconds of a processor
-_Tests = dict[str, dict[str, Any]]
+_SECONDS = 1800.0  # by the clock, of all tests for a mutant outside of functions
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--most", type=int, default=0, metavar="N", help="0: all")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--numbers", action="store_true", help="also change numbers")
-    parser.add_argument("--quick", action="store_true", help="only the quickest tests of a line")
+    parser.add_argument("--quick", type=float, default=0.0, metavar="SECONDS", help="0: all tests")
     parser.add_argument("--survivors", action="store_true", help="only those of the last run")
     parser.add_argument("--least", type=float, default=90.0, metavar="PERCENT")
     given = parser.parse_args(arguments)
@@ -69,36 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     ]
     if missing:
         parser.error(f"not there: {', '.join(missing)}")
-    copy, environment = _copied()
-    told = repr((modules, tests, given.most, given.seed, given.numbers, _digests(modules)))
-    session = FOLDER / f"{hashlib.sha256(told.encode()).hexdigest()[:16]}.sqlite"
-    lines = session.with_suffix(".json")
-    tested = repr(_digests(sorted(Path("tests").rglob("*.py"))))
-    known = json.loads(lines.read_text(encoding="utf-8")) if lines.exists() else {}
-    changed = known.get("tested") != tested
-    if changed:
-        ran = _lines_run(modules, tests, copy, environment)
-        lines.write_text(json.dumps({"tested": tested, "ran": ran}), encoding="utf-8")
-    else:
-        ran = known["ran"]
-    os.environ.update(environment)
-    os.chdir(copy)
-    with use_db(session, WorkDB.Mode.create) as database:
-        if not database.num_work_items:
-            init(modules, database, {})
-            _draw(database, given.most, given.seed, given.numbers)
-        results = dict(database.results)
-        again = {
-            job
-            for job, result in results.items()
-            if changed
-            and result.worker_outcome != WorkerOutcome.SKIPPED
-            and not (given.survivors and result.is_killed)
-        }
-        for item in database.work_items:
-            if item.job_id in again or item.job_id not in results:
-                database.set_result(item.job_id, _tried(item, ran, given.quick))
-        return _report(database, given.least)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    with (FOLDER / "lock").open("w") as in_use:
+        try:
+            fcntl.flock(in_use, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.exit(f"{FOLDER}: another run uses the copy there")
+        drawn = _drawn(modules, given.most, given.seed, given.numbers)
+        results = _results(drawn, tests, given.quick, given.survivors)
+    return _report(drawn, results, given.least)
 
 
 def _modules(path: Path) -> list[Path]:
@@ -117,10 +93,6 @@ def _tests_of(module: Path) -> str:
     return str(Path("tests", *parts))
 
 
-def _digests(files: Iterable[Path]) -> list[str]:
-    return [hashlib.sha256(path.read_bytes()).hexdigest() for path in files]
-
-
 def _copied() -> tuple[Path, dict[str, str]]:
     """The copy of the sources with the native modules of this installation; its environment."""
     copy = FOLDER / "source"
@@ -136,46 +108,94 @@ def _copied() -> tuple[Path, dict[str, str]]:
     return copy, {**os.environ, **given, "PYTHONPATH": here}
 
 
-def _pytest(python: str, *arguments: str) -> list[str]:
-    fixed = ["-x", "-q", "-p", "no:cacheprovider", "-p", "tests.lines_run"]
-    return [python, "-m", "pytest", *fixed, *arguments]
+def _results(
+    drawn: dict[str, dict[str, Any]], tests: Sequence[str], quick: float, survivors: bool
+) -> dict[str, bool]:
+    """Whether each mutant is noticed: as known, or found now."""
+    copy, environment = _copied()
+    told = hashlib.sha256(repr((sorted(drawn), tests, quick)).encode()).hexdigest()
+    into = FOLDER / f"{told[:16]}.jsonl"
+    digests = [
+        hashlib.sha256(path.read_bytes()).digest() for path in sorted(Path("tests").rglob("*.py"))
+    ]
+    tested = hashlib.sha256(b"".join(digests)).hexdigest()
+
+    def known() -> dict[str, bool | None]:
+        lines = into.read_text(encoding="utf-8").splitlines() if into.exists() else []
+        return {
+            one["id"]: one["noticed"]
+            for one in map(json.loads, lines)
+            if one["tested"] == tested or (survivors and one["noticed"])
+        }
+
+    left = [mutant | {"tested": tested} for name, mutant in drawn.items() if name not in known()]
+    if left:
+        given, first = FOLDER / "mutants.json", FOLDER / "first.json"
+        given.write_text(json.dumps(left), encoding="utf-8")
+        pytest = [environment["PYTHON"], "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider"]
+        more = ["-p", "tests.mutant_runs", f"--mutants={given}", f"--into={into}"]
+        command = [*pytest, *more, f"--first={first}", f"--quick={quick}", *tests]
+        if subprocess.run(command, cwd=copy, env=environment).returncode:
+            sys.exit("the tests fail without a mutant")
+        for name, noticed in known().items():
+            if noticed is None:
+                mutant = drawn[name]
+                (copy / mutant["module"]).write_text(mutant["after"], encoding="utf-8")
+                noticed = _fails([*pytest, *tests], copy, environment)
+                (copy / mutant["module"]).write_text(mutant["before"], encoding="utf-8")
+                with into.open("a", encoding="utf-8") as file:
+                    line = {"id": name, "noticed": noticed, "tested": tested}
+                    file.write(json.dumps(line) + "\n")
+    return {name: bool(noticed) for name, noticed in known().items()}
 
 
-def _lines_run(
-    modules: Sequence[Path], tests: Sequence[str], copy: Path, environment: dict[str, str]
-) -> _Tests:
-    """For each test, its seconds and the lines that it runs; the tests must pass."""
-    target = FOLDER / "lines.json"
-    of = [f"--lines-of={module}" for module in modules]
-    command = _pytest(environment["PYTHON"], *of, f"--lines-to={target}", *tests)
-    done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"the tests fail without a mutant:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
-    ran: _Tests = json.loads(target.read_text(encoding="utf-8"))
-    return ran
+def _fails(command: Sequence[str], copy: Path, environment: dict[str, str]) -> bool:
+    try:
+        done = subprocess.run(
+            command, cwd=copy, env=environment, timeout=_SECONDS, stdout=subprocess.DEVNULL
+        )
+    except subprocess.TimeoutExpired:
+        return True
+    return done.returncode != 0
 
 
-def _tried(item: WorkItem, ran: _Tests, quick: bool) -> WorkResult:
-    (mutation, *_) = item.mutations
-    module = str(mutation.module_path)
-    lines = _statement(mutation.module_path, *mutation.start_pos)
-    first = [name for name, test in ran.items() if lines & set(test["lines"].get(module, ()))]
-    if not first:  # a line that the import runs
-        first = [name for name, test in ran.items() if module in test["lines"]]
-    first.sort(key=lambda name: ran[name]["seconds"])
-    files = {name.split("::")[0] for name in first}
-    beside = [name for name in ran if name.split("::")[0] in files]
-    chosen = list(dict.fromkeys([*first, *beside, *ran]))
-    if quick:
-        spent = accumulate(ran[name]["seconds"] for name in first)
-        chosen = [name for name, so_far in zip(first, spent, strict=True) if so_far < _QUICK]
-    order = FOLDER / "order.txt"
-    order.write_text("\n".join(chosen), encoding="utf-8")
-    seconds = 60 + int(5 * sum(ran[name]["seconds"] for name in chosen))
-    known = sorted({name.split("::")[0] for name in chosen})
-    options = [f"--order={order}", f"--seconds={seconds}"]
-    command = _pytest(os.environ["PYTHON"], *options, *known)
-    return mutate_and_test(item.mutations, shlex.join(command), _SECONDS)
+def _drawn(
+    modules: Sequence[Path], most: int, seed: int, numbers: bool
+) -> dict[str, dict[str, Any]]:
+    """Mutants that are worth it, at most that many, by name: see `tests.mutant_runs`."""
+    left_out = _NOT_WORTH_IT - ({"core/NumberReplacer"} if numbers else set())
+    listed = FOLDER / "listed.sqlite"
+    listed.unlink(missing_ok=True)
+    with use_db(listed, WorkDB.Mode.create) as database:
+        init(modules, database, {})
+        found = [item.mutations[0] for item in database.work_items]
+    worth = sorted(
+        (one for one in found if one.operator_name not in left_out and not _changes_nothing(one)),
+        key=lambda one: (str(one.module_path), one.operator_name, one.occurrence),
+    )
+    chosen = random.Random(seed).sample(worth, most) if 0 < most < len(worth) else worth
+    return {one["id"]: one for one in map(_mutant, chosen)}
+
+
+def _mutant(mutation: MutationSpec) -> dict[str, Any]:
+    before = Path(mutation.module_path).read_text(encoding="utf-8")
+    operator = cosmic_ray.plugins.get_operator(mutation.operator_name)(**mutation.operator_args)
+    after = mutate_code(before, operator, mutation.occurrence)
+    where = f"{mutation.module_path}:{mutation.start_pos[0]}"
+    digest = hashlib.sha256(f"{before}\0{after}".encode()).hexdigest()[:12]
+    return {
+        "id": f"{where}: {mutation.operator_name} {digest}",
+        "module": str(mutation.module_path),
+        "before": before,
+        "after": after,
+        "lines": sorted(_statement(mutation.module_path, *mutation.start_pos)),
+    }
+
+
+def _changes_nothing(mutation: MutationSpec) -> bool:
+    """Whether it changes the size of a cache, or an annotation, which nothing evaluates."""
+    place: tuple[int, int] = mutation.start_pos
+    return any(begin <= place < end for begin, end in _without_effect(mutation.module_path))
 
 
 def _statement(path: Path, line: int, column: int) -> set[int]:
@@ -197,28 +217,6 @@ def _parsed(path: Path) -> ast.Module:
     return ast.parse(Path(path).read_text(encoding="utf-8"))
 
 
-def _draw(database: WorkDB, most: int, seed: int, numbers: bool) -> None:
-    """Skip the mutants that are not worth it, and all but some of the others."""
-    left_out = _NOT_WORTH_IT - ({"core/NumberReplacer"} if numbers else set())
-    items = sorted(database.work_items, key=lambda item: repr(item.mutations))
-    worth = [
-        item
-        for item in items
-        if item.mutations[0].operator_name not in left_out and not _changes_nothing(item)
-    ]
-    drawn = random.Random(seed).sample(worth, most) if 0 < most < len(worth) else worth
-    kept = {item.job_id for item in drawn}
-    skipped = [item.job_id for item in items if item.job_id not in kept]
-    database.set_multiple_results(skipped, WorkResult(WorkerOutcome.SKIPPED))
-
-
-def _changes_nothing(item: WorkItem) -> bool:
-    """Whether it changes the size of a cache, or an annotation, which nothing evaluates."""
-    (mutation, *_) = item.mutations
-    place: tuple[int, int] = mutation.start_pos
-    return any(begin <= place < end for begin, end in _without_effect(mutation.module_path))
-
-
 @functools.cache
 def _without_effect(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
     """Where the annotations and the sizes of caches of a module begin and end: line and column."""
@@ -236,27 +234,16 @@ def _without_effect(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]
     ]
 
 
-def _report(database: WorkDB, least: float) -> int:
-    results = {job: one for job, one in database.results if one.worker_outcome != "skipped"}
-    items = {item.job_id: item for item in database.work_items}
-    survivors = [job for job, result in results.items() if not result.is_killed]
-    for job in sorted(survivors, key=lambda job: repr(items[job].mutations)):
-        print(_told(items[job], results[job]))
-    noticed = len(results) - len(survivors)
-    share = 100 * noticed / len(results) if results else 100.0
-    print(f"{noticed} of {len(results)} mutants were noticed ({share:.0f} %)")
+def _report(drawn: dict[str, dict[str, Any]], noticed: dict[str, bool], least: float) -> int:
+    for name in sorted(drawn):
+        if not noticed[name]:
+            before, after = (drawn[name][side].splitlines() for side in ("before", "after"))
+            lines = [*difflib.unified_diff(before, after, n=0, lineterm="")][3:]
+            print("\n".join([f"{name} survived", *lines]))
+    count = sum(noticed[name] for name in drawn)
+    share = 100 * count / len(drawn) if drawn else 100.0
+    print(f"{count} of {len(drawn)} mutants were noticed ({share:.0f} %)")
     return int(share < least)
-
-
-def _told(item: WorkItem, result: WorkResult) -> str:
-    (mutation, *_) = item.mutations
-    changed = [
-        line
-        for line in (result.diff or "").splitlines()
-        if line[:1] in "+-" and line[:3] not in ("+++", "---")
-    ]
-    where = f"{mutation.module_path}:{mutation.start_pos[0]}"
-    return "\n".join([f"{where}: {mutation.operator_name} survived", *changed])
 
 
 if __name__ == "__main__":

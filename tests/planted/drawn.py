@@ -190,8 +190,8 @@ DRAWN = (
     Bug(
         "a sweep always repeats what failed",
         "allocbench/sweeps/sweep.py",
-        'if not (retry and record["error"])}',
-        'if not record["error"]}',
+        'if (not retry if record["error"]',
+        'if (False if record["error"]',
         ("tests/sweeps/test_sweep.py::test_a_run_that_raises_or_dies_is_a_row_with_an_error",),
     ),
     Bug(

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench.workloads._native import pair_events
+from allocbench.workloads.importers.addresses import AddressedEvents, gaps_of, none
 
 Row = tuple[bool, int, int]  # of an event: is_alloc, address, size
 EVENTS = st.lists(
@@ -98,3 +100,49 @@ def test_addresses_that_once_had_the_same_hash_are_found_at_once() -> None:
 def test_arrays_of_different_lengths_are_refused() -> None:
     with pytest.raises(ValueError, match="differ in length"):
         pair_events(np.zeros(2, np.uint8), np.zeros(2, np.uint64), np.zeros(1, np.uint64))
+
+
+A, B, C = 1000, 2000, 3000  # addresses; the ranges of the last segments have 100 bytes each
+RANGES = [(C, C + 100), (A, A + 100)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "live", "expected"),
+    [
+        ([(True, A, 8), (False, A, 8), (True, A, 9)], [A], []),
+        # a free is missing: from the first alloc of A, seen at its second
+        ([(True, A, 8), (True, B, 8), (True, A, 9)], [A], [(0, 2, A)]),
+        # an alloc is missing, from the beginning, seen at the second free
+        ([(True, B, 8), (False, A, 8), (False, A, 8)], [], [(-1, 1, A)]),
+        # a free of unknown size says nothing, and a request for nothing is none
+        ([(True, A, 8), (False, A, 8), (False, A, 0)], [], []),
+        ([(True, A, 8), (True, A, 0)], [A], []),
+        # at the end: a block that the last segments do not have, one that only they have
+        ([(True, B, 8), (True, A, 8), (True, A + 99, 8)], [], [(1, 3, A), (2, 3, A + 99)]),
+        ([(True, C + 8, 8), (False, C + 8, 8), (True, B, 8)], [C + 8], [(-1, 2, C + 8)]),
+        # B and what follows a range were in segments that are gone
+        ([(True, B, 8), (True, A + 100, 8), (True, C - 1, 8)], [], []),
+        # in the order in which they are seen
+        (
+            [(True, C, 8), (True, A, 8), (True, A, 8), (True, C, 8)],
+            [A, C],
+            [(1, 2, A), (0, 3, C)],
+        ),
+    ],
+)
+def test_gaps(rows: list[Row], live: list[int], expected: list[tuple[int, int, int]]) -> None:
+    """Of each: the alloc whose free is missing, or -1; the allocs before what shows it; where."""
+    is_alloc, address, size = (np.array(column) for column in zip(*rows, strict=True))
+    many = len(rows)
+    events = AddressedEvents(
+        is_alloc,
+        address.astype(np.uint64),
+        size.astype(np.uint64),
+        np.zeros(many, np.int64),
+        np.zeros(many, np.uint32),
+    )
+    blocks = replace(none(), address=np.array(live, np.uint64))
+    before = np.append(0, np.cumsum(is_alloc & (size > 0)))
+    found = gaps_of(events, before, blocks, RANGES)
+    told = zip(found.begun.tolist(), found.shown.tolist(), found.address.tolist(), strict=True)
+    assert [*told] == expected

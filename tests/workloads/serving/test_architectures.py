@@ -123,6 +123,8 @@ def test_a_configuration_says_what_differs() -> None:
     assert model_from(quantization_config=compressed).quantization == Quantization(8)
     yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
     assert model_from(rope_scaling=yarn, max_position_embeddings=32768).positions == 131072
+    linear = {"rope_type": "linear", "factor": 2.5}
+    assert model_from(rope_scaling=linear, max_position_embeddings=4096).positions == 10240
 
 
 def test_what_is_not_known_of_another_architecture_is_not_said() -> None:
