@@ -325,7 +325,12 @@ OTHERS = (
         "`allocbench explain` takes the log of the server",
     ),
     Other("compressed with zstd", rb"\x28\xb5\x2f\xfd", "", _EXPAND),
-    Other("an archive", rb"(?s)PK\x03\x04|.{257}ustar", "it has several files", "name one of them"),
+    Other(
+        "an archive",
+        rb"(?s)PK\x03\x04|.{257}ustar",
+        "it has several files",
+        "unpack it, and give one of them",
+    ),
     Other("text in UTF-16", rb"\xff\xfe|\xfe\xff", "", "save it as UTF-8"),
     Other("a text of PyTorch", b"", _EXPLAIN, SNAPSHOT_INSTEAD),
     Other(

@@ -255,7 +255,15 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
         )
         ample = parse(device, first="card")
         ample.options["memory"] = ran.ample
-        ran = run_on(str(ample))
+        again = run_on(str(ample))
+        if again.ooms and not again.recovered and not ran.recorded.code:
+            notes[-1] = (
+                f"it ran out of memory on {read_device(device).name}, and with"
+                f" {units.size(read_device(str(ample)).memory)}, too, without an error of its own:"
+                " it may take all that there is. The answer is for this card"
+            )
+        else:
+            ran = again
     if ran.ooms and not ran.recovered:
         notes.append(f"it ran out of memory: {_failed(ran)}; its later requests are not known")
     notes += _told(ran)

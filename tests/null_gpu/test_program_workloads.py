@@ -421,6 +421,27 @@ def test_a_program_that_needs_more_than_the_card(
     assert row["max_load"] == 300 * (110 << 20)
 
 
+TAKES_ALL = """
+import torch
+blocks, size = [], 1 << 30
+while size >> 20:
+    try:
+        blocks.append(torch.empty(size, dtype=torch.uint8, device="cuda"))
+        size *= 2
+    except torch.cuda.OutOfMemoryError:
+        size //= 2
+"""
+
+
+def test_a_program_that_takes_all_that_there_is() -> None:
+    Path("takes.py").write_text(TAKES_ALL)
+    done = asked(*FIT, "--device", "null:l4", "--", python(), "takes.py")
+    assert "and with 1.00 PiB, too" in done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["max_load"] < 25 << 30
+    assert "ends with a request" in row["coverage"]
+
+
 def test_a_program_with_the_pool_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync")
     done = asked(*FIT, "--", python(), "train.py", code=2)

@@ -266,6 +266,16 @@ def test_a_profile_with_lost_events_reaches_its_largest_total() -> None:
     assert trace.max_load == 5 * MIB
 
 
+def test_a_profile_with_lost_frees_reaches_nothing_above_its_largest_total() -> None:
+    trace = profiled(
+        (1 << 40, GIB, GIB, 7 * GIB),
+        (1 << 41, GIB, 6 * GIB, 7 * GIB),  # after an alloc of 4 GiB that is missing
+        (1 << 42, GIB, 2 * GIB, 7 * GIB),  # after the frees of it and of the first block
+    )
+    assert trace.coverage.contradiction
+    assert trace.max_load == 6 * GIB
+
+
 def test_workloads_are_whole_and_logs_may_go_on() -> None:
     assert catalog.load("llm-decode").coverage == WHOLE
     assert read("good.csv").coverage == WHOLE

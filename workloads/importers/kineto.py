@@ -83,7 +83,8 @@ class KinetoStart:
         jumps = np.flatnonzero(np.diff(allocated) != change[1:])
         before, at_start = int(allocated[0] - change[0]), int(reserved[0])
         level = np.cumsum(change) + freed
-        unseen = int((allocated - level).max() if len(jumps) else allocated[0] - level[0])
+        # Where events are missing, the load reaches the largest total, and nothing above it.
+        unseen = int(allocated.max() - level.max() if len(jumps) else allocated[0] - level[0])
         new = before == 0 and events.is_alloc[0] and at_start <= _first_segment(change[0])
         self.coverage = Coverage(
             begins="start" if new else "later",
