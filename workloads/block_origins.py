@@ -189,8 +189,11 @@ def _derived(
         made = _made_anew(steps, step, survives, ends, place)
         replaced = (ends > steps.begins[0]) & (ends <= first_end) & (allocs < first_backward)
         renewed = forward & ~earlier & replaced & np.isin(size, size[made])
-    saved = forward & ~lasting & (meets <= begin) & (ends >= meets) & ~earlier & ~renewed
-    first_saved = int(allocs[saved][0]) if saved.any() else first_backward
+    met = forward & (meets <= begin) & (ends >= meets) & ~earlier & ~renewed
+    saved = met & ~lasting
+    # What a line of the program allocates again in later steps is no parameter, even if it lasts.
+    again = met & _again(place, size, step, forward) if trace.line is not None else saved
+    first_saved = int(allocs[saved | again].min(initial=first_backward))
 
     # Not the workspaces of cuBLAS, one for each thread: they come after the first input.
     unseen = names_at(trace, trace.label, allocs) == UNSEEN
@@ -241,6 +244,17 @@ def _derived(
         _split_own(kind, size, step, left, np.where(passes == PARAMETERS, "", place))
     kind[unseen] = UNKNOWN
     return kind
+
+
+def _again(place: Names, size: Ints, step: Ints, forward: Mask) -> Mask:
+    """bool (n,), whether forward passes of several steps allocate as much at the same place."""
+    _, at = np.unique(place, return_inverse=True)
+    _, of_size = np.unique(size, return_inverse=True)
+    _, key = np.unique(at * len(size) + of_size, return_inverse=True)
+    steps = int(step.max(initial=0)) + 1
+    pairs = np.unique(key[forward] * steps + step[forward])
+    several: Mask = np.bincount(pairs // steps, minlength=len(key)) > 1
+    return several[key]
 
 
 def _made_anew(steps: _Steps, step: Ints, survives: Mask, ends: Ints, place: Names) -> Mask:

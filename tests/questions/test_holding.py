@@ -314,6 +314,7 @@ def own_loop(
     cut: int = 0,
     frees: bool = True,
     ends: bool = False,
+    keeps_inputs: bool = False,
 ) -> Trace:
     """Three steps of a program that updates its parameter "p" of 1000 B itself, without marks.
 
@@ -322,6 +323,7 @@ def own_loop(
     is only made by the first update. passes: backward passes of each step. keeps: whether the
     gradient stays. cut: events that are missing at the beginning. frees: whether a backward pass
     frees what the forward pass saved. ends: whether the program frees everything at its end.
+    keeps_inputs: whether each step keeps its input.
     """
     rows, live = list[tuple[int, int, int, int]](), dict[str, int]()
 
@@ -337,9 +339,9 @@ def own_loop(
 
     for name, label in before:
         alloc(name, 1000, label)
-    for _ in range(3):
+    for step in range(3):
         for number in range(passes):
-            alloc("input", 300, INPUT)
+            alloc(f"input{step if keeps_inputs else ''}", 300, INPUT)
             alloc("activation", 500, LOSS)
             alloc("upstream", 500, BACKWARD)
             if "gradient" not in live:
@@ -431,6 +433,14 @@ def test_programs_that_update_their_parameters_themselves(
     if change := [row for row in np.flatnonzero(trace.label == FIRST) if update == IN_PLACE]:
         assert kinds(trace, int(change[-1]))[block_origins.UPDATE] == 1000
     assert block_origins.origins(trace).own_updates
+
+
+def test_what_a_program_keeps_from_its_first_step_on_is_no_parameter() -> None:
+    trace = own_loop(PARAMETER, IN_PLACE, keeps_inputs=True)
+    found = kinds(trace, len(trace) - 1)
+    assert found[block_origins.KEPT] == 3 * 300
+    assert found[block_origins.PARAMETERS] == 1000
+    assert block_origins.LASTING not in found
 
 
 def test_what_is_an_argument_of_pytorchs_optimizers_is_not_proposed_without_one() -> None:
