@@ -156,6 +156,9 @@ def smaller(
         written = conf(better.spec)
         change = f"{varied.name}={better.largest}"
         remedies.append(Remedy("batch", change, "run", better.need, written, better.how))
+    if not remedies:
+        least = f" It does not fit with {varied.name}={varied.values[0]} either."
+        answer = replace(answer, sentence=answer.sentence + least)
     others = sorted((*remedies, *answer.remedies), key=lambda one: sentences.ORDER.index(one.kind))
     return replace(answer, remedies=tuple(others[: sentences.MOST_REMEDIES]))
 

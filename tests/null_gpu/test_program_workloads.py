@@ -161,6 +161,12 @@ def test_vary_finds_the_largest_batch_that_fits() -> None:
     assert fits["verdict"] == "no recorded request fails"
     (failure,) = json.loads(asked(*line, str(largest + 512)).stdout)
     assert failure["capacity"] == 188 << 20
+    check = ("check", "--device", device, "--json", "-", "--vary")
+    (answer,) = json.loads(asked(*check, "rows=1024..8192:512", *command, code=1).stdout)
+    changes = [one["change"] for one in answer["remedies"] if one["kind"] == "batch"]
+    assert changes[0] == f"rows={largest}"
+    (answer,) = json.loads(asked(*check, "rows=65536..131072:65536", *command, code=1).stdout)
+    assert answer["sentence"].endswith(" It does not fit with rows=65536 either.")
 
 
 EXTENSION = r"""
