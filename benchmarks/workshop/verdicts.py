@@ -6,7 +6,8 @@ LOWEST to HIGHEST of what the default needs, in steps of STEP. Each piece of adv
 everything that was tried for the workload on any of these devices: every strategy, every single
 setting of PyTorch's allocator, and the combinations that `tune` adds with a larger budget.
 
-Choices that fail when the steps come in another order are left out, as `best` leaves them out.
+Choices that fail when the steps come in another order, or reserve more in each step while the load
+does not grow, are left out, as `best` leaves them out.
 
 Regret: how much more the advice uses of the room that should stay free (`reports.choosing.ROOM`)
 than another choice, as a share of the device. Memory saved beyond that room has no value. `naive`
@@ -23,6 +24,8 @@ from pathlib import Path
 from allocbench.base import units
 from allocbench.questions import ORDERS
 from allocbench.questions.best import Best, best
+from allocbench.questions.growth import growing_reserve
+from allocbench.questions.repetitions import all_steps
 from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import tune
 from allocbench.replays.capacity import with_capacity
@@ -96,8 +99,13 @@ def _verdict(
 ) -> Verdict:
     chosen = found.advice.chosen
     fitting = [spec for spec in everything if run.completes(spec)]
-    orders = run.other_orders(ORDERS, 0)
-    sure = [spec for spec in fitting if all(order.completes(spec) for order in orders)]
+    orders, steps = run.other_orders(ORDERS, 0), all_steps(run.trace)
+    sure = [
+        spec
+        for spec in fitting
+        if all(order.completes(spec) for order in orders)
+        and growing_reserve(run.trace, spec, run.device, steps) is None
+    ]
     fitting = sure if chosen in sure else fitting
     fitting = [spec for spec in fitting if kind(spec) != "uncached"] or fitting
     limit = (1 - ROOM) * run.capacity
