@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from allocbench.workloads.coverage import UNSEEN
+from allocbench.workloads.modelled_workspaces import operator_of
 from allocbench.workloads.trace import FREE, MARK, Trace, spans
 from allocbench.workloads.unmarked_steps import of_passes
 
@@ -119,10 +120,26 @@ def places_of(trace: Trace, events: Ints) -> NDArray[np.object_]:
 
 
 def _place(line: str, label: str) -> str:
-    """The label of a recording without operators is a line, too: "train.py:7:step"."""
+    """The label of a recording without operators is a line, too: "train.py:7 step"."""
     if not line or label.startswith(line.partition(" ")[0]):
         return label or line
     return f"{line} {label}".rstrip()
+
+
+def derived_places(trace: Trace, found: Origins, index: Ints | Mask) -> NDArray[np.object_]:
+    """The places of the sources of derived blocks, with the rules of those that are workspaces."""
+    places = places_of(trace, found.source[index])
+    rules = names_at(trace, trace.label, found.allocs[index])
+    each = zip(places, rules, strict=True)
+    return np.array([f"{BACKWARD_OF}{place} {rule}".rstrip() for place, rule in each], object)
+
+
+def _unlabeled(trace: Trace, events: Ints) -> Mask:
+    """Whether nothing says where allocs come from: those of the autograd engine's threads."""
+    if trace.label is None:
+        return np.ones(len(events), np.bool_)
+    unlabeled = np.array([not operator_of(name) for name in trace.labels], np.bool_)
+    return unlabeled[trace.label[events]]
 
 
 def names_at(trace: Trace, column: NDArray[np.uint32] | None, events: Ints) -> NDArray[np.object_]:
@@ -141,7 +158,7 @@ def _source(trace: Trace, kind: NDArray[np.object_], allocs: Ints, ends: Ints) -
     source = allocs.copy()
     saved = np.flatnonzero(kind == ACTIVATIONS)
     saved = saved[np.argsort(ends[saved], kind="stable")]
-    temporary = np.flatnonzero((kind == BACKWARD) & (names_at(trace, trace.label, allocs) == ""))
+    temporary = np.flatnonzero((kind == BACKWARD) & _unlabeled(trace, allocs))
     following = np.searchsorted(ends[saved], allocs[temporary])
     has_following = following < len(saved)
     source[temporary[has_following]] = allocs[saved[following[has_following]]]
@@ -169,8 +186,7 @@ def _derived(
 
     earlier = allocs < trace.provenance.live_at_start
     update = (allocs > begin) & (allocs <= end) & ~earlier
-    unlabeled = np.array([not name for name in trace.labels])
-    backward = unlabeled[trace.label[allocs]] & ~earlier | (passes == BACKWARD_PASS)
+    backward = _unlabeled(trace, allocs) & ~earlier | (passes == BACKWARD_PASS)
     backward &= ~update
     forward = ~backward & ~update
     lasting = (ends > last_end) & (allocs < last_begin)
@@ -332,15 +348,9 @@ def _steps(trace: Trace, allocs: Ints, ends: Ints, passes: NDArray[np.object_]) 
         return _steps_of_optimizers(trace, allocs, passes)
     backward = passes == BACKWARD_PASS
     if trace.line is not None:
-        backward |= _unlabeled(trace, allocs)
+        backward |= _unlabeled(trace, allocs) & (allocs >= trace.provenance.live_at_start)
     begins, ends = of_passes(trace, allocs, ends, backward, places_of(trace, allocs))
     return _Steps(begins, ends, "backward passes")
-
-
-def _unlabeled(trace: Trace, allocs: Ints) -> Mask:
-    """bool (n,), whether a recording with frames has events of the blocks, but no frames."""
-    unlabeled: Mask = names_at(trace, trace.label, allocs) == ""
-    return unlabeled & (allocs >= trace.provenance.live_at_start)
 
 
 def _steps_of_optimizers(trace: Trace, allocs: Ints, passes: NDArray[np.object_]) -> _Steps:

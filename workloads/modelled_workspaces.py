@@ -22,6 +22,11 @@ def marked(label: str, rule: str) -> str:
     return f"{label} [modelled: {rule}]".lstrip()
 
 
+def operator_of(label: str) -> str:
+    """A label without the rule of a workspace."""
+    return _MARK.sub("", label).rstrip()
+
+
 def rule_of(label: str) -> str:
     """The rule in a label, or ""."""
     match = _MARK.search(label)

@@ -17,11 +17,10 @@ from allocbench.replays.runner import fresh
 from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.workloads import FREE, MARK, Trace
 from allocbench.workloads.block_origins import (
-    BACKWARD_OF,
     OF_OPTIMIZERS,
+    derived_places,
     names_at,
     origins,
-    places_of,
 )
 
 Ints = NDArray[np.int64]
@@ -141,8 +140,8 @@ def operators(trace: Trace, events: Ints) -> list[str]:
     named = names_at(trace, trace.label, events)
     found = origins(trace)
     index = np.searchsorted(found.allocs, events)
-    derived = (named == "") & found.derived[index]
-    named[derived] = BACKWARD_OF + places_of(trace, found.source[index[derived]])
+    derived = found.derived[index]
+    named[derived] = derived_places(trace, found, index[derived])
     ours = np.array([not label.startswith(OF_OPTIMIZERS) for label in trace.labels], np.bool_)
     marks = np.flatnonzero((trace.op == MARK) & (trace.provenance.kind != "imported"))
     marks = marks[ours[trace.block[marks]]]

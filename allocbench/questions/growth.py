@@ -273,18 +273,24 @@ def sentence(
     if need is not None:
         full = f"after {leak.unit} {leak.full_after(need, capacity):,}{device and f' on {device}'}"
     largest, *others = leak.growths
-    by = f" by {largest.operator}" if largest.operator else ""
-    by += f", called by {one_line(largest.caller)}," if largest.caller else ""
+    by = f", called by {one_line(largest.caller)}," if largest.caller else ""
     more = f" and {units.count(len(others), 'more group')}" if others else ""
-    sizes = " to ".join(dict.fromkeys(size(one) for one in largest.sizes))
+    if len(others) == 1:
+        more = f" and {_left(others[0])}"
     about, ended = "", ""
     if leak.unit == "cycle":
         about, ended = "about ", " A cycle ends where memory falls back to its floor."
     return (
         f"The program grows by {about}{size(leak.rate)} a {leak.unit}: full {full}.{ended} A leak,"
-        f" or a cache without a limit: {largest.blocks:,} blocks of {sizes}{by}{more} are never"
+        f" or a cache without a limit: {_left(largest)}{by}{more} are never"
         f" freed, {size(leak.bytes)} in all."
     )
+
+
+def _left(growth: Growth) -> str:
+    sizes = " to ".join(dict.fromkeys(units.size(one) for one in growth.sizes))
+    by = f" by {growth.operator}" if growth.operator else ""
+    return f"{growth.blocks:,} blocks of {sizes}{by}"
 
 
 def reserve_sentence(found: Reserve, allocator: str) -> str:

@@ -14,7 +14,7 @@ import pandas as pd
 from allocbench.base import units
 from allocbench.base.text import one_line
 from allocbench.workloads import Trace
-from allocbench.workloads.block_origins import BACKWARD_OF, names_at, origins, places_of
+from allocbench.workloads.block_origins import derived_places, names_at, origins, places_of
 
 _OF_KINDS = ("kind", "blocks", "bytes", "share", "places", "modules")
 _OF_MODULES = ("module", "modules", "bytes", "share", "kinds")
@@ -45,7 +45,7 @@ def blocks(trace: Trace) -> pd.DataFrame:
     """
     found = origins(trace)
     place = places_of(trace, found.source)
-    place[found.derived] = BACKWARD_OF + place[found.derived]
+    place[found.derived] = derived_places(trace, found, found.derived)
     return pd.DataFrame(
         {
             "begin": found.allocs,
@@ -115,5 +115,5 @@ def by_module(held: pd.DataFrame) -> pd.DataFrame:
 
 
 def places_in_words(places: Sequence[tuple[str, int]]) -> str:
-    """Places with their bytes: "train.py:7:step 1.50 GiB, train.py:9:step 12.0 MiB"."""
+    """Places with their bytes: "train.py:7 step 1.50 GiB, train.py:9 step 12.0 MiB"."""
     return ", ".join(f"{one_line(place)} {units.size(size)}" for place, size in places)

@@ -25,7 +25,7 @@ from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace
 
 _ENDLESS = f"sim:{AMPLE}"
-_LINE = re.compile(r":\d+:")
+_LINE = re.compile(r":\d+(?= |$)")
 _MOST = 5  # lines that explain
 
 
@@ -48,7 +48,7 @@ def peak_of(trace: Trace) -> Peak:
     """The peak of a trace, with enough memory for all of its requests."""
     held = Counter[tuple[str, str]]()
     for row in holders(trace).to_dict("records"):
-        held[row["kind"], _LINE.sub(":", one_line(row["place"]))] += row["bytes"]
+        held[row["kind"], _LINE.sub("", one_line(row["place"]))] += row["bytes"]
     return Peak(
         load=trace.max_load,
         reserved=Runner(trace, _ENDLESS).counted("caching")["peak_reserved"],

@@ -131,7 +131,7 @@ class TraceBlocks:
             name: np.full(len(sites), "", object) if column is None else labels[sites[name]]
             for name, column in columns.items()
         }
-        # The label of a recording without operators is a line, too: "train.py:7:step".
+        # The label of a recording without operators is a line, too: "train.py:7 step".
         is_line = [
             line != "" and operator.startswith(line.partition(" ")[0])
             for line, operator in zip(texts["line"], texts["operator"], strict=True)

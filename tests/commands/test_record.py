@@ -191,7 +191,7 @@ def test_several_gpus_and_processes_without_rank() -> None:
 def test_labels_and_only_the_newest_events() -> None:
     labeled = record(options="--labels lines")["t"]
     assert labeled.label is not None
-    assert "train.py:7:step" in labeled.labels
+    assert "train.py:7 step" in labeled.labels
     assert rows(record(options="--last 1")["t"]) == [(MARK, 0), (ALLOC, 70)]
 
 

@@ -297,7 +297,7 @@ def test_an_allocation_has_the_line_of_the_program_that_made_it() -> None:
     asked(*line, "--", python(), "lines.py")
     trace = read("lines.parquet")
     assert trace.label is not None
-    assert {trace.labels[label] for label in trace.label[trace.op == 0]} == {"lines.py:2:<module>"}
+    assert {trace.labels[label] for label in trace.label[trace.op == 0]} == {"lines.py:2 <module>"}
 
 
 RESUMED = """

@@ -21,7 +21,7 @@ from tests.commands import folder, run
 from tests.traces import make
 
 __all__ = ["folder"]  # the fixture, by its import
-LABELS = ("", "step", "Optimizer.step#SGD.step", "model.py:1:f", "train.py:2:f", "train.py:3:f")
+LABELS = ("", "step", "Optimizer.step#SGD.step", "model.py:1 f", "train.py:2 f", "train.py:3 f")
 BACKWARD, STEP, UPDATE, MODEL, INPUT, LOSS, UNSEEN = range(7)
 
 
@@ -126,8 +126,8 @@ def test_places() -> None:
         for row in by_kind(holders(training())).to_dict("records")
         if row["kind"] == block_origins.ACTIVATIONS
     )
-    assert row["places"] == [("train.py:3:f", 504), ("train.py:2:f", 300)]
-    assert places_in_words(row["places"]) == "train.py:3:f 504 B, train.py:2:f 300 B"
+    assert row["places"] == [("train.py:3 f", 504), ("train.py:2 f", 300)]
+    assert places_in_words(row["places"]) == "train.py:3 f 504 B, train.py:2 f 300 B"
 
 
 def test_a_trace_that_does_not_tell_has_no_kinds() -> None:
@@ -201,7 +201,7 @@ def test_a_temporary_of_the_backward_pass_belongs_to_the_next_freed_block() -> N
     trace = with_modules(training(), label5=("head", ""))
     rows = holders(trace)
     (row,) = rows[rows["kind"] == block_origins.BACKWARD].to_dict("records")
-    assert (row["place"], row["module"]) == ("backward of train.py:3:f", "head")
+    assert (row["place"], row["module"]) == ("backward of train.py:3 f", "head")
 
 
 def test_without_steps_the_kinds_follow_the_labels() -> None:
@@ -476,6 +476,6 @@ def test_what_an_unfinished_forward_pass_keeps_are_activations() -> None:
 def test_a_request_of_a_backward_pass_is_named_by_what_it_belongs_to() -> None:
     trace = training()
     upstream = np.flatnonzero((trace.size == 500) & (trace.label == BACKWARD))
-    assert operators(trace, upstream) == ["backward of train.py:3:f"] * len(upstream)
+    assert operators(trace, upstream) == ["backward of train.py:3 f"] * len(upstream)
     gradient = np.flatnonzero((trace.size == 1000) & (trace.label == BACKWARD))[1:]
     assert operators(trace, gradient) == ["step"] * len(gradient), "the mark of a method has ended"

@@ -38,7 +38,7 @@ def test_the_peak_of_a_trace() -> None:
     peak = peaks.peak_of(trace)
     assert (peak.load, peak.reserved, peak.device) == (4440, 2 * MIB, "null:l4-24gb")
     assert sum(size for *_, size in peak.held) == peak.load
-    assert ["parameters", "model.py:f", 1000] in peak.held
+    assert ["parameters", "model.py f", 1000] in peak.held
 
 
 def test_a_limit() -> None:

@@ -52,7 +52,7 @@ class _Program:
         self.live = dict[str, int]()
         self.labels = ["", "step", "Optimizer.step#AdamW.step"]
 
-    def alloc(self, name: str, size: int, module: str, label: str = "train.py:1:f") -> None:
+    def alloc(self, name: str, size: int, module: str, label: str = "train.py:1 f") -> None:
         self.live[name] = sum(op == ALLOC for op, *_ in self.rows)
         self.rows.append((ALLOC, self.live[name], size))
         self.about.append((label, module))
@@ -130,7 +130,7 @@ def training(
             free(*(f"scores {layer} {number}" for number in range(len(ATTENTION))))
         free("upstream 0", "input")
         if history:
-            alloc("new history", HISTORY, "", "train.py:9:main")
+            alloc("new history", HISTORY, "", "train.py:9 main")
             free("history")
             program.live["history"] = program.live.pop("new history")
         if buckets and not step:
@@ -209,7 +209,7 @@ HEAVY_UPDATE = training(weight=HEAVY, temporary=True)
             1288 + 4 * (12 + 2 * 64 + 16),
             1288 + 4 * 12,
         ),
-        ("free what train.py:9:main keeps", training(history=True), 1388, 1288),
+        ("free what train.py:9 main keeps", training(history=True), 1388, 1288),
         ("no gradients between", training(keeps_gradients=True), 1288 + 256, 1288),
         # Without gradients beside the buckets, the peak is at the logits.
         (

@@ -191,7 +191,7 @@ def test_the_label_of_the_request_that_failed_is_that_of_its_frames(frames: bool
     trace = stored(data)
     event = int((trace.size == 64 * MIB).argmax())
     assert trace.label is not None
-    assert trace.labels[trace.label[event]] == ("other.py:7:forward" if frames else "")
+    assert trace.labels[trace.label[event]] == ("other.py:7 forward" if frames else "")
 
 
 def profiled(*rows: tuple[int, int, int, int]) -> Trace:

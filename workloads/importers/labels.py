@@ -94,7 +94,7 @@ def label_of(frames: Iterable[Frame]) -> str:
     """The label of a call stack, innermost frame first.
 
     With C++ frames it is the operator, such as "aten::addmm"; else the first frame outside of
-    installed packages, such as "train.py:12:main"; else the first frame, except in a thread of the
+    installed packages, such as "train.py:12 main"; else the first frame, except in a thread of the
     autograd engine; else "".
     """
     usable = [frame for frame in frames if frame.filename != MODULE_FILE]
@@ -103,8 +103,7 @@ def label_of(frames: Iterable[Frame]) -> str:
         return operator[:_MOST]
     others = [] if is_backward(usable) else usable
     for frame in (*(entry for entry in usable if _is_users(entry.filename)), *others):
-        place = f"{_file(frame)}:{frame.line}:" if frame.filename else ""
-        return f"{place}{frame.name}"[:_MOST]
+        return _call(frame) if frame.filename else frame.name[:_MOST]
     return ""
 
 

@@ -82,8 +82,8 @@ def test_modules_come_from_frames_and_tensors_from_addresses(tmp_path: Path) -> 
         (60_000, None),  # as before: the address belongs to another block now
     ]
     assert told(trace_of(tmp_path, tensors)) == [
-        ("train.py:5:main", "h.0.mlp", "parameters"),
-        ("model.py:3:forward", "h.0.mlp", ""),
+        ("train.py:5 main", "h.0.mlp", "parameters"),
+        ("model.py:3 forward", "h.0.mlp", ""),
         ("", "h.0.mlp", "gradients"),
         ("", "", "backward pass"),
         ("", "h.0.mlp", "gradients"),
@@ -98,8 +98,8 @@ def test_a_tensor_is_only_known_while_it_lives(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tensors", [7, [7], [(1, 7)], [(1, [(1, 2)])], [(1, None)], "text"])
 def test_names_of_another_form_are_left_out(tmp_path: Path, tensors: Any) -> None:
     assert told(trace_of(tmp_path, tensors))[:2] == [
-        ("train.py:5:main", "", ""),
-        ("model.py:3:forward", "h.0.mlp", ""),
+        ("train.py:5 main", "", ""),
+        ("model.py:3 forward", "h.0.mlp", ""),
     ]
 
 
@@ -113,7 +113,7 @@ def test_frames_of_the_hook_are_neither_lines_nor_modules() -> None:
     dispatcher, module = frame(MODULE_FILE, ""), frame(MODULE_FILE, "h.3")
     frames = [dispatcher, frame(f"{TORCH}nn/functional.py", "linear"), dispatcher, module, MAIN]
     assert module_of(frames) == "h.3"
-    assert label_of(frames) == "train.py:9:<module>"
+    assert label_of(frames) == "train.py:9 <module>"
     assert label_of([dispatcher]) == ""
     assert not is_backward(frames)
     assert is_backward(
