@@ -175,3 +175,15 @@ def test_what_is_held_when_a_request_fails_or_at_the_peak(failing: int | None, b
     found = held.sentence(details, "w", "d", "a")
     assert begin in found
     assert bool(found) is bool(begin)
+
+
+@pytest.mark.parametrize(
+    ("count", "need", "alone", "words"),
+    [
+        (1, 300, 100, "A private pool keeps 200 MiB that other requests cannot use"),
+        (2, 192, 128, "2 private pools keep 64.0 MiB that other requests cannot use"),
+    ],
+)
+def test_what_private_pools_keep(count: int, need: int, alone: int, words: str) -> None:
+    told = check.pools(count, need << 20, alone << 20)
+    assert told == f"{words}: without private pools, the program needs {alone} MiB."

@@ -69,6 +69,39 @@ def test_rows_keep_the_advice() -> None:
     assert findings.answer(bare) == []
 
 
+@pytest.mark.parametrize(
+    ("default", "setting", "words"),
+    [
+        (82, 76, "7.3% less than the default (82.0 GiB)"),
+        (70, 76, "8.6% more than the default (70.0 GiB)"),
+        (76, 76, "the same as the default"),
+    ],
+)
+def test_a_setting_is_compared_with_the_default(default: int, setting: int, words: str) -> None:
+    fails = sized("caching", default, 50, failures=1, min_capacity=default * GIB)
+    rows = [fails, sized("caching:conf=expandable_segments:True", setting, 50)]
+    assert f"It needs {setting}.0 GiB, {words}" in advise(frame(rows), device="the card").lines[0]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, "1.25x the max load. Of these, 1.00 GiB are not allocated; rounding takes 12.5% of"),
+        ({"stranded": None}, "1.25x the max load."),
+        ({"internal_fragmentation": None}, "1.25x the max load."),
+    ],
+)
+def test_why_peaks_differ(changes: dict[str, Any], words: str) -> None:
+    """8 GiB are requested, and 10 GiB and 20 GiB are reserved."""
+    rows = [row("lean", **changes), row("greedy", peak_reserved=20 * GIB)]
+    (case,) = cases(frame(rows))
+    told = findings.verdict_why(case)
+    assert f"lean holds 10.0 GiB at its peak, {words}" in told
+    assert "greedy holds 20.0 GiB at its peak, 2.50x the max load." in told
+    (alone,) = cases(frame(rows[:1]))
+    assert findings.verdict_why(alone) == ""
+
+
 def test_a_lead_within_the_noise_is_no_lead() -> None:
     rows = [
         row(name, seconds_per_event_steady=least, seconds_per_event_steady_max=most)
