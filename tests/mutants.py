@@ -224,6 +224,8 @@ def _without_effect(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]
     for node in ast.walk(_parsed(path)):
         if isinstance(node, ast.AnnAssign | ast.arg):
             found.append(node.annotation)
+        elif isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: what never happens
+            found.append(node.value)
         elif isinstance(node, ast.FunctionDef):
             found.append(node.returns)
             found += [one for one in node.decorator_list if "lru_cache" in ast.unparse(one)]
