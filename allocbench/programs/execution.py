@@ -29,6 +29,8 @@ _BY_SIGNAL, _SIGNALS = 128, frozenset(signal.Signals)
 """Exit codes of processes that a signal ended are above 128."""
 _EXCEPTION = re.compile(r"(?:\[\w+\]: ?)?(?!.*ChildFailedError)[\w.]*(?:Error|Exception)\b")
 """The line of a traceback that names the exception, except for that of PyTorch's launcher."""
+_LOGGED = re.compile(r"(?:\[\w+\]: ?)?\[[IW]\d{4} ")
+"""The beginning of a line that PyTorch's libraries log, such as one on a process group."""
 _ABOVE = "what it printed is above"
 
 _MUCH = 0.01
@@ -137,9 +139,11 @@ def run(
 
 
 def _reason(printed: Sequence[str]) -> str:
-    """The last line that names an exception, else the last: launchers and PyTorch print more."""
+    """The last line that names an exception or an error, else the last that says anything."""
     named = [line for line in printed if _EXCEPTION.match(line)]
-    return (named or printed or ["it printed nothing"])[-1]
+    said = [line for line in printed if re.search(r"\w", line) and not _LOGGED.match(line)]
+    errors = [line for line in said if re.search(r"(^|: )error: ", line, re.I)]
+    return (named or errors or said or ["it printed nothing"])[-1]
 
 
 def _went_on(trace: Trace) -> bool:

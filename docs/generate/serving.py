@@ -127,7 +127,7 @@ def starts() -> list[tuple[str, ...]]:
         rows.append(
             (
                 f"`{told['command']}`",
-                f"{start['engine']} {'.'.join(map(str, start['version']))}",
+                " ".join((start["engine"], ".".join(map(str, start["version"])))).strip(),
                 f"`{told['device'].partition(',')[0]}`",
                 *("" if size is None else f"{size / _GIB:.2f}" for size in printed),
                 f"{tokens:,}",

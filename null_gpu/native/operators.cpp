@@ -29,6 +29,7 @@ enum Flags : unsigned {
   kUnwritten = 16,  // its result has no values yet: those of a program count as zeros
   kCopies = 32,     // from its second argument to its first
   kCounts = 64,     // the hook is asked if its first argument has whole numbers or truth values
+  kAdds = 128,      // the second argument to the first, times the third
 };
 
 struct Operator {
@@ -97,10 +98,11 @@ struct Call {
   std::size_t inputs;           // the storages of its arguments are from here on
   void const* first = nullptr;  // the first tensor among the arguments
   bool captured = false;
-  // A copy from the host, of which nothing needs to be computed.
+  // A copy from the host, or the new value of a counter: the hook needs to compute nothing.
   Address copy_to = 0;
   void const* copy_from = nullptr;
   Size copy_bytes = 0;
+  std::int64_t sum = 0;  // copied if copy_from is nullptr
 };
 
 struct Thread {
@@ -251,6 +253,31 @@ bool is_plain_copy(Value const* inputs, Call& call) {
   return call.copy_to != 0 && call.copy_from != nullptr;
 }
 
+// Notes the new value of a known whole number to which one of the host is added, as models do that
+// count their batches. False: it is another.
+bool is_plain_sum(Value const* inputs, Call& call) {
+  constexpr int kInt64 = 4;
+  if (inputs[0].tag != kTensor || inputs[1].tag != kTensor || inputs[2].payload != 1) return false;
+  void const* const to = reinterpret_cast<void const*>(inputs[0].payload);
+  void const* const from = reinterpret_cast<void const*>(inputs[1].payload);
+  Tensor const there = tensor(to), here = tensor(from);
+  if (!there.on_gpu() || here.begin == 0 || here.on_gpu() || !there.plain || !here.plain)
+    return false;
+  int type = -1, other = -1;
+  layout.type(&to, &type);
+  layout.type(&from, &other);
+  if (type != kInt64 || other != kInt64 || there.elements != 1 || here.elements != 1) return false;
+  void* address = nullptr;
+  layout.address(&to, &address);
+  call.copy_to = reinterpret_cast<Address>(address);
+  auto* const bytes = reinterpret_cast<char*>(&call.sum);
+  if (!Values::get().read(call.copy_to, bytes, sizeof call.sum)) return false;
+  layout.address(&from, &address);
+  call.sum += part<std::int64_t>(address, 0);
+  call.copy_bytes = sizeof call.sum;
+  return true;
+}
+
 void on_begin(void const* record) {
   Operator* const op = operator_of(record);
   if (op == nullptr) return;
@@ -282,7 +309,8 @@ void on_begin(void const* record) {
       if (all) all = found.plain && !layout.requires_grad(found.address);
     });
   }
-  bool const copies = (op->flags & kCopies) != 0 && is_plain_copy(inputs, call);
+  bool const copies = ((op->flags & kCopies) != 0 && is_plain_copy(inputs, call)) ||
+                      ((op->flags & kAdds) != 0 && all && is_plain_sum(inputs, call));
   if (!copies) call.copy_bytes = 0;
   bool always = (op->flags & kAlways) != 0;
   if (int type = -1; any && (op->flags & kCounts) != 0 && call.first != nullptr) {
@@ -295,7 +323,8 @@ void on_begin(void const* record) {
     Unobserved const unobserved;
     call.token = layout.begin(op, inputs);  // calls no operator that is observed
   }
-  if (any && op->written != 0 && call.token == 0) {
+  bool const rest_is_kept = copies && !call.captured;  // a copy says which elements it writes
+  if (any && op->written != 0 && call.token == 0 && !rest_is_kept) {
     for (unsigned index = 0; index < op->arguments; ++index) {
       if ((op->written >> index & 1) == 0) continue;
       each_tensor(inputs[index], [&](Tensor const& found) {
@@ -339,8 +368,11 @@ void on_end(void const* record) {
   }
   storages.resize(call.inputs);
   calls.pop_back();
+  if (call.copy_bytes != 0 && failed) values.forget_followed(call.copy_to, call.copy_bytes);
   if (call.copy_bytes != 0 && !failed && !call.captured)
-    follow(call.copy_to, static_cast<char const*>(call.copy_from), call.copy_bytes);
+    follow(call.copy_to,
+           static_cast<char const*>(call.copy_from == nullptr ? &call.sum : call.copy_from),
+           call.copy_bytes);
   if (call.token != 0) {
     Unobserved const unobserved;
     layout.end(call.op, failed ? nullptr : outputs, call.token);

@@ -17,7 +17,7 @@ import pytest
 from allocbench.base import cards
 from allocbench.commands import COMMANDS, program_command
 from allocbench.inputs.devices import device_of, recorded_on
-from allocbench.programs import program
+from allocbench.programs import execution, program
 from allocbench.programs import recording_cache as kept
 from allocbench.workloads import ALLOC, FREE, MARK, read, recording
 from tests.commands import error, folder, run
@@ -523,3 +523,23 @@ def test_what_is_said_of_the_steps() -> None:
     assert len(said(5, 5, after=516)) == 1
     assert "evaluation, checkpoints and longer sequences" in said(5, 5, stopped=True)[1]
     assert len(said(5, 5, after=517, stopped=True)) == 3
+
+
+@pytest.mark.parametrize(
+    ("printed", "why"),
+    [
+        (
+            ["ERROR: 64 is not 128", "[rank0]:[W1126 17:41:06 P.cpp:1624] Warning: x"],
+            "ERROR: 64 is",
+        ),
+        (
+            ["a.py: error: unknown --local-rank", "x.ChildFailedError: ", "====="],
+            "a.py: error: unk",
+        ),
+        (["ValueError: bad", "error: exit code 1", "==="], "ValueError: bad"),
+        (["hello", " "], "hello"),
+        ([], "it printed nothing"),
+    ],
+)
+def test_the_line_that_says_why_a_program_failed(printed: list[str], why: str) -> None:
+    assert execution._reason(printed).startswith(why)

@@ -28,6 +28,8 @@ list(wide.narrow(0, 0, x[0]).shape), list(wide.topk(x[0]).values.shape), len(wid
 x.split([2, 3])[1].tolist()
 x.clone().fill_(3).tolist()
 x.new_zeros(3).add_(2).tolist()
+[y := x.clone(), y[1].add_(10), y[2].add_(2, alpha=3), y.max().add_(-4), y.tolist()][3:]
+[y := x.clone(), y[1:3].copy_(torch.tensor([8, 9])), y.tolist()][2:]
 x[: x[0]].tolist()
 x[x > 0].tolist()
 torch.func.vmap(lambda row: row + 1)(x).tolist()
