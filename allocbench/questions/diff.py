@@ -2,9 +2,10 @@
 """What changed between two traces, or between two allocators: the parts of the peak's difference.
 
 The peak is the moment at which reserved bytes first reach their maximum. They consist of the
-requested bytes of the live blocks, what rounding adds, and free bytes in segments. If both the
-requests and the rules differ, the requests of the new side are also replayed under the old rules:
-what changes up to there is due to the program, the rest to the allocator.
+requested bytes of the live blocks, what rounding adds, and free bytes in segments. If less than
+half of them is in use then, the blocks are those of the highest load instead. If both the requests
+and the rules differ, the requests of the new side are also replayed under the old rules: what
+changes up to there is due to the program, the rest to the allocator.
 """
 
 from __future__ import annotations
@@ -150,7 +151,10 @@ def diff(old: Side, new: Side, device: str) -> Difference:
     if not all(allocators.completes(trace, fresh(spec, device, trace)) for trace, spec in cases):
         largest = max((old.trace, new.trace), key=lambda trace: trace.requested)
         device = roomy(device, largest)
-    was, between, now = (_moment(trace, spec, device) for trace, spec in cases)
+    moments = [_moment(trace, spec, device) for trace, spec in cases]
+    if any(2 * one.allocated < one.reserved for one in moments):
+        moments = [_moment(trace, spec, device, at_load=True) for trace, spec in cases]
+    was, between, now = moments
     rows = [
         *_held(old.trace, was.event, new.trace, between.event),
         *_others(PROGRAM, was, between),
@@ -206,15 +210,19 @@ def frame(found: Difference) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=list(COLUMNS)).astype(kinds)
 
 
-def _moment(trace: Trace, spec: str, device: str) -> Moment:
+def _moment(trace: Trace, spec: str, device: str, at_load: bool = False) -> Moment:
     peak = allocators.replay(trace, fresh(spec, device, trace), samples=1).peak
     again = fresh(spec, device, trace)
     event, requested, allocated = peak.event, peak.requested, peak.allocated
+    if at_load:
+        event = int(np.argmax(trace.load))
     if trace.layout is not None and event < len(trace.layout.block_size):
         event = max(0, len(trace.layout.block_size) - 1)  # the first with all that was held
         requested, allocated = int(trace.load[event]), int(trace.layout.block_size.sum())
     if trace.allocs:
         allocators.replay(before(trace, event + 1), again, samples=1, keep=True)
+    if at_load:
+        requested, allocated = again.stats().requested, again.stats().allocated
     small = sum(
         block.size
         for segment in again.snapshot()

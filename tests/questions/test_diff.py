@@ -153,6 +153,17 @@ def test_blocks_that_are_freed_later_and_more_blocks() -> None:
     )
 
 
+def test_a_last_segment_when_little_is_in_use_hides_nothing() -> None:
+    """The small alloc takes a segment of 2 MiB more, when the activations are freed already."""
+    old, new = (
+        program((ALLOC, 0, size, "a.py:1 f"), (FREE, 0, 0, ""), (ALLOC, 1, 512, "a.py:9 g"))
+        for size in (40 * MIB, 64 * MIB)
+    )
+    found = between(old, new)
+    assert (found.old_peak.reserved, found.new_peak.reserved) == (42 * MIB, 66 * MIB)
+    assert parts(found) == {"a.py:1 f": ("larger", 24 * MIB, 1, 1)}
+
+
 def test_rounding_and_segments_are_parts() -> None:
     """PyTorch: 1,000 B take 1,024 B of a segment of 2 MiB, 11 MiB a whole segment of 12 MiB."""
     found = between(
