@@ -24,7 +24,7 @@ def test_a_name_is_cut_after_its_separators() -> None:
     assert least_width(name) == len("expandable_segments:True,")
     assert folded("train.py:7 step 1.50 GiB, b.py", 20) == "train.py:7 step\n1.50 GiB, b.py"
     assert folded("  a request for 12 GiB", 12) == "  a request\n  for 12 GiB"
-    assert folded("/home/name/train.py:7 step", 12) == "/home/name/\ntrain.py:7:step"
+    assert folded("/home/name/train.py:7 step", 12) == "/home/name/\ntrain.py:7\nstep"
 
 
 @given(TEXTS, st.integers(1, 40))

@@ -152,7 +152,6 @@ def test_a_part_of_a_program_never_fits_by_mistake(
     assert answer.exit_code == {"fits": 0, "too_big": 1, "unknown": 2}[verdict]
 
 
-@pytest.mark.parametrize(("steps", "verdict"), [(2, "unknown"), (3, "fits")])
 @pytest.mark.parametrize(
     ("device", "allocator", "verdict"),
     [
@@ -170,11 +169,15 @@ def test_a_request_that_failed_does_not_fit_although_a_replay_serves_it(
     answer = check(trace, device, allocator=allocator)
     assert answer.verdict == verdict, answer.sentence
     if verdict == "fragmented":
-        assert "a request for 64.0 MiB failed when 512 MiB were reserved or free" in answer.sentence
+        assert (
+            "a request for 64.0 MiB by step failed when 512 MiB were reserved or free"
+            in answer.sentence
+        )
         assert answer.exit_code == exit_code([answer]) == 1
         assert answer.when == "when the request fails"
 
 
+@pytest.mark.parametrize(("steps", "verdict"), [(2, "unknown"), (3, "fits")])
 def test_three_steps_of_a_program_that_goes_on_show_its_need(steps: int, verdict: str) -> None:
     part = replace(growing(0, steps), coverage=Coverage(ends="open"))
     assert check(part, "sim:1GiB").verdict == verdict

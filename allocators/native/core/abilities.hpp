@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/allocator.hpp"
@@ -82,6 +83,7 @@ class PrivatePools {
     auto const found = uses_.find(pool);
     return found != uses_.end() && found->second.released;
   }
+  bool any_released() const { return released_ > 0; }
   // Requests of some stream or thread are served from a pool now.
   bool entered() const { return entered_ > 0; }
   bool capturing() const { return captures_ > 0; }
@@ -103,18 +105,19 @@ class PrivatePools {
     bool released = false;
   };
 
-  static void add(Use& use) {
+  void add(Use& use) {
     ++use.count;
-    use.released = false;
+    released_ -= std::exchange(use.released, false);
   }
-  static void drop(Use& use) {
+  void drop(Use& use) {
     if (use.count > 0) --use.count;
-    use.released = use.count == 0;
+    if (use.count == 0) released_ += !std::exchange(use.released, true);
   }
 
   std::vector<PoolTraits> traits_;
   std::vector<PoolId> lenders_;
   std::map<PoolId, Use> uses_;
+  std::size_t released_ = 0;
   std::size_t entered_ = 0;
   std::size_t captures_ = 0;
 };

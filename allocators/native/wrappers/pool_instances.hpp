@@ -140,6 +140,7 @@ class InstancesByPool : public Instances {
       instance->trim();
   }
   void trim_released() {
+    if (!pools_->any_released()) return;
     trim([this](Index instance) { return pools_->released(pool_of_[instance]); },
          [this](Index instance) { return pool_of_[instance]; });
   }
