@@ -63,7 +63,7 @@ CALL_THE_KERNEL = {
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
-    "allocators": 22_777,
+    "allocators": 22_781,
     "allocbench/base": 1_330,
     "allocbench/output": 649,
     "allocbench/programs": 1_301,
