@@ -183,7 +183,7 @@ originals: $(VENV)/.test  ## play the league with the originals of the replicas;
 archive: $(VENV)/.test  ## the data of the league as one file with a manifest, into dist/, and its SHA-256
 	PYTHONPATH=. $(BIN)/python -m benchmarks.workshop.archive dist
 
-claims: $(VENV)/.test  ## re-create the numbers of the pages on agreement with real GPUs
+claims: $(VENV)/.test verdicts  ## re-create the numbers of the pages on agreement with real GPUs, and the table of verdicts
 	$(BIN)/python -m docs.generate.claims
 
 doc-pictures: $(VENV)/.demo  ## re-draw the pictures of the strategies' pages

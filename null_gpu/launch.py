@@ -208,7 +208,7 @@ def environment(
 def _smi(folder: str | Path) -> str:
     """A folder that has nvidia-smi."""
     programs = Path(folder).resolve() / "programs"
-    programs.mkdir(exist_ok=True)
+    programs.mkdir(parents=True, exist_ok=True)
     script = programs / "nvidia-smi"
     answers = shlex.join((sys.executable, "-I", str(_HOOK.with_name("nvidia_smi.py"))))
     script.write_text(f'#!/bin/sh\nexec {answers} "$@"\n', encoding="utf-8")

@@ -31,7 +31,6 @@ def test_a_run_is_measured_as_it_was_predicted(tmp_path: Path) -> None:
     said["date"] = "2026-01-01T00:00:00+00:00"  # the whole test may take less than a second
     jobs = measure.jobs([LSTM], {LSTM.name: {"0": said}})
     variables = launch.environment(read("null:h100"), tmp_path / "null")
-    (tmp_path / "null").mkdir()
     left = measure.measure(
         jobs,
         tmp_path,

@@ -46,7 +46,7 @@ def test_a_model_by_module(tmp_path: Path, version: str) -> None:
     trace = recorded(tmp_path, "plain", version=version)
     check(trace)
     assert trace.label is not None
-    of_forward = [name.endswith(":forward") for name in trace.labels]
+    of_forward = [name.endswith(" forward") for name in trace.labels]
     first_step = int(np.flatnonzero(trace.op == MARK)[0])
     last = int(np.flatnonzero(np.array(of_forward)[trace.label[:first_step]])[-1])
     held = holders(trace, last)

@@ -301,7 +301,7 @@ def test_without_marks_the_steps_are_those_of_pytorchs_optimizers() -> None:
     assert kinds(bare, int(temporary) - marks) == kinds(trace, int(temporary))
 
 
-OWN = (*LABELS, "train.py:8:update", "train.py:9:update", "train.py:10:update")
+OWN = (*LABELS, "train.py:8 update", "train.py:9 update", "train.py:10 update")
 FIRST, SECOND, THIRD = range(6, 9)
 
 

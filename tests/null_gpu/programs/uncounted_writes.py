@@ -17,7 +17,7 @@ x.view(torch.int32).geometric_(0.5)
 x.unsafe_split(1)[0].copy_(u[:1])
 x.unsafe_chunk(3)[2].geometric_(0.5)
 x.untyped_storage().copy_(u.untyped_storage())
-x.storage()[0] = u[0].item()
+x.storage()[0] = u[0]
 y = torch.empty(0, device="cuda").set_(x); y.copy_(u)
 y = torch.empty(0, device="cuda").set_(x.untyped_storage(), 0, (3,)); y.geometric_(0.5)
 y = u.clone(); y.data = x; y.copy_(u)
