@@ -155,7 +155,7 @@ def _sides(
     tell_notes(list(dict.fromkeys(notes)))
     names = list(traces)
     if len(names) == 1:
-        names = specs if len(specs) == 2 else ["the old one", "the new one"]
+        names = specs if len(specs) == 2 else [f"{names[0]} ({side})" for side in ("old", "new")]
     first, *others = traces.values()
     return (
         Side(names[0], first, specs[0]),

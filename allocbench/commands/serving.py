@@ -196,7 +196,7 @@ def run(
     if timeout is not None:
         raise UsageError("--timeout is for --run")
     if len(words) > 1:
-        raise UsageError(f"{' '.join(words)}: one model; --run starts a server that follows --")
+        raise UsageError(f"{' '.join(words)}: expected one model; a server's command needs --run")
     chosen = card_of(f"--device {device}", device)
     server = Server(
         words[0],

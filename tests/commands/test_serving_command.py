@@ -113,7 +113,7 @@ def test_a_wrong_option_is_named(line: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("serving llama-3-8b l4", "llama-3-8b l4: one model; --run starts a server"),
+        ("serving llama-3-8b l4", "llama-3-8b l4: expected one model; a server"),
         ("serving llama-3-8b --timeout 5", "--timeout is for --run"),
         ("serving --run --max-num-seqs 5 -- vllm", "--max-num-seqs: with --run, the server has"),
         ("serving --run --device sim:8GiB -- vllm", "--device sim:8GiB: no null GPU"),

@@ -114,7 +114,7 @@ RANGES = [(C, C + 100), (A, A + 100)]
         ([(True, A, 8), (True, B, 8), (True, A, 9)], [A], [(0, 2, A)]),
         # an alloc is missing, from the beginning, seen at the second free
         ([(True, B, 8), (False, A, 8), (False, A, 8)], [], [(-1, 1, A)]),
-        # a free of unknown size says nothing, and a request for nothing is none
+        # a free of unknown size has nothing to compare; a request for 0 bytes is not counted
         ([(True, A, 8), (False, A, 8), (False, A, 0)], [], []),
         ([(True, A, 8), (True, A, 0)], [A], []),
         # at the end: a block that the last segments do not have, one that only they have
