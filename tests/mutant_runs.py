@@ -17,18 +17,19 @@ modules that it runs. What another process runs is not seen.
 
 from __future__ import annotations
 
+import ast
+import builtins
 import gc
 import importlib
 import json
 import os
 import resource
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from itertools import accumulate, pairwise
 from pathlib import Path
-from types import CodeType, FrameType, FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 import hypothesis
@@ -61,8 +62,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
         importlib.import_module(".".join(Path(module).with_suffix("").parts))
     gc.unfreeze()  # functions are looked for among all objects
     items = {item.nodeid: item for item in session.items}
-    recorder = _Recorder({mutant["module"] for mutant in mutants})
-    if _in_a_fork(lambda: recorder.run(session, session.items, option.first)):
+    sources = {mutant["module"]: mutant["before"] for mutant in mutants}
+    if _in_a_fork(lambda: _record(session, session.items, sources, option.first)):
         raise session.Failed("the tests fail without a mutant")
     ran = json.loads(option.first.read_text(encoding="utf-8"))
     with option.into.open("a", encoding="utf-8") as into:
@@ -96,7 +97,7 @@ def _noticed(
     items: Sequence[pytest.Item],
     ran: dict[str, Any],
 ) -> bool | None:
-    changed = _changed(mutant)
+    changed = _changed(mutant["module"], mutant["before"], mutant["after"])
     if changed is None:
         return None
     most = _LEAST + _TIMES * sum(ran[item.nodeid]["seconds"] for item in items)
@@ -110,9 +111,11 @@ def _noticed(
     return _in_a_fork(run) != 0
 
 
-def _changed(mutant: dict[str, Any]) -> list[tuple[FunctionType, CodeType]] | None:
-    """The functions that a mutant changes, and their code; None if it changes other code."""
-    path = os.path.realpath(mutant["module"])
+def _changed(
+    module: str, before: str, after: str | ast.Module
+) -> list[tuple[FunctionType, CodeType]] | None:
+    """The functions of a module that change, and their code; None if other code changes."""
+    path = os.path.realpath(module)
     pairs: dict[tuple[str, int], CodeType] = {}
 
     def compare(old: CodeType, new: CodeType) -> None:
@@ -125,7 +128,7 @@ def _changed(mutant: dict[str, Any]) -> list[tuple[FunctionType, CodeType]] | No
             compare(one, other)
 
     try:
-        old, new = (compile(mutant[name], path, "exec") for name in ("before", "after"))
+        old, new = (compile(source, path, "exec") for source in (before, after))
         compare(old, new)
     except (SyntaxError, ValueError):
         return None
@@ -172,39 +175,56 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
         _failures.append(report.nodeid)
 
 
-class _Recorder:
-    """Notes the lines of modules that tests run."""
+class _Marked(ast.NodeTransformer):
+    """Puts a call before each statement inside of functions, which notes its line."""
 
-    def __init__(self, modules: set[str]) -> None:
-        self._modules = {os.path.realpath(module): module for module in modules}
-        self._known: dict[str, str | None] = {}
-        self._now: set[tuple[str, int]] = set()
+    def __init__(self, module: str) -> None:
+        self._module = module
+        self._function = False
 
-    def run(self, session: pytest.Session, items: Sequence[pytest.Item], into: Path) -> None:
-        tests = {}
-        for item, following in pairwise([*items, None]):
-            assert item is not None
-            self._now = set()
-            begin = time.process_time()
-            threading.settrace(self._call)
-            sys.settrace(self._call)
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            sys.settrace(None)
-            threading.settrace(None)
-            lines: dict[str, list[int]] = {}
-            for module, line in sorted(self._now):
-                lines.setdefault(module, []).append(line)
-            seconds = round(time.process_time() - begin, 3)
-            tests[item.nodeid] = {"seconds": seconds, "lines": lines}
-        into.write_text(json.dumps(tests), encoding="utf-8")
+    def visit(self, node: ast.AST) -> ast.AST:
+        outside, self._function = self._function, self._function or isinstance(node, _FUNCTIONS)
+        self.generic_visit(node)
+        if self._function:
+            for name in ("body", "orelse", "finalbody"):
+                if isinstance(statements := getattr(node, name, None), list):
+                    setattr(node, name, [new for one in statements for new in self._with_mark(one)])
+        self._function = outside
+        return node
 
-    def _call(self, frame: FrameType, _event: str, _argument: object) -> Any:
-        name = frame.f_code.co_filename
-        if name not in self._known:
-            self._known[name] = self._modules.get(os.path.realpath(name))
-        return self._line if self._known[name] else None
+    def _with_mark(self, statement: ast.stmt) -> list[ast.stmt]:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            return [statement]  # a docstring stays the first
+        call = ast.parse(f"{_MARK}({self._module!r}, {statement.lineno})").body[0]
+        for node in ast.walk(call):
+            ast.copy_location(node, statement)
+        return [call, statement]
 
-    def _line(self, frame: FrameType, event: str, _argument: object) -> Any:
-        if module := self._known[frame.f_code.co_filename]:
-            self._now.add((module, frame.f_lineno))
-        return self._line
+
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_MARK = "__allocbench_ran__"
+
+
+def _record(
+    session: pytest.Session, items: Sequence[pytest.Item], sources: dict[str, str], into: Path
+) -> None:
+    """Run tests, and write the seconds of each and the lines of modules that it runs."""
+    ran = set[tuple[str, int]]()
+    setattr(builtins, _MARK, lambda module, line: ran.add((module, line)))
+    for module, source in sources.items():
+        tree = ast.parse(source)
+        _Marked(module).visit(tree)
+        for function, code in _changed(module, source, tree) or ():
+            function.__code__ = code
+    tests = {}
+    for item, following in pairwise([*items, None]):
+        assert item is not None
+        ran.clear()
+        begin = time.process_time()
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+        lines: dict[str, list[int]] = {}
+        for module, line in sorted(ran):
+            lines.setdefault(module, []).append(line)
+        seconds = round(time.process_time() - begin, 3)
+        tests[item.nodeid] = {"seconds": seconds, "lines": lines}
+    into.write_text(json.dumps(tests), encoding="utf-8")

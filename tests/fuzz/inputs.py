@@ -51,11 +51,16 @@ from allocbench.workloads.serving import model_configs
 from allocbench.workloads.serving.architectures import Architecture
 from allocbench.workloads.trace import COLUMNS, OPTIONAL_COLUMNS
 from tests.conftest import CASES
+from tests.fuzz import damage
+from tests.fuzz.seeds import seeds
 
 MOST_REPLAYED = 20_000  # events
 _DECODE_TOKENS = 256
 """Tokens that a server generates per step; with few, simulating it takes nearly all of the time."""
 _NAMES = allocators.names()
+_MOST_DAMAGES = 12  # of a file
+_WELL_FORMED = damage.well_formed(seeds())
+_KINDS = [*_WELL_FORMED]
 _FILE = open(os.memfd_create("input"), "wb", buffering=0)  # noqa: SIM115  each input replaces it
 _PATH = Path(f"/proc/self/fd/{_FILE.fileno()}")
 
@@ -150,7 +155,9 @@ def model_config(data: bytes) -> None:
 
 def error_text(data: bytes) -> None:
     """The text of an error, with what its numbers prove."""
-    error = error_texts.parse(data.decode(errors="replace"))
+    error = None
+    with suppress(TraceError):
+        error = error_texts.parse(data.decode(errors="replace"))
     if error is not None:
         found = verdict(on_card(error, 1 << 34))
         assert all("\n" not in line for line in sentences(error, found, ""))
@@ -216,6 +223,14 @@ def snapshot_values(data: bytes) -> None:
         recording_file(pickle.dumps(json.loads(data), protocol=4))
 
 
+def contradictions(data: bytes) -> None:
+    """A well-formed file whose values contradict each other: see `tests.fuzz.damage`."""
+    kind, which, *_ = data[:2] + bytes(2)
+    name = _KINDS[kind % len(_KINDS)]
+    content, write = _WELL_FORMED[name][which % len(_WELL_FORMED[name])]
+    TARGETS[name](write(damage.damaged(content, data[2 : 2 + 4 * _MOST_DAMAGES])))
+
+
 def _halves(data: bytes) -> tuple[bytes, bytes]:
     values, _, metadata = data.partition(b"\0\0{")
     return values, b"{" + metadata
@@ -276,6 +291,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "tflite": plannable_file,
     "snapshot": recording_file,
     "snapshot_values": snapshot_values,
+    "contradictions": contradictions,
     "profile": recording_file,
     "rmm_log": trace_file,
     "request_log": request_log,

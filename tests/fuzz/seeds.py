@@ -99,6 +99,7 @@ def seeds() -> dict[str, list[bytes]]:
         "tflite": [_model()],
         "snapshot": [pickle.dumps(_snapshot(), protocol=4)],
         "snapshot_values": [json.dumps(_snapshot()).encode()],
+        "contradictions": [bytes([file, 0, 128, file, file, 4 * file]) for file in range(60)],
         "profile": [_profile()],
         "rmm_log": [LOG.encode()],
         "request_log": [

@@ -14,6 +14,7 @@ import pytest
 
 from allocbench.questions.error_text import verdict
 from allocbench.reports.advice.error_text import ENOUGH, FULL, PIECES, SHORT, UNKNOWN
+from allocbench.workloads import TraceError
 from allocbench.workloads.error_texts import Amount, ErrorText, parse
 
 GIB, MIB = 1 << 30, 1 << 20
@@ -454,6 +455,13 @@ def _printed(size: int) -> str:
         if size > scale:
             return f"{size / scale:.2f} {unit}"
     return f"{size} bytes"
+
+
+def test_more_bytes_than_fit_into_63_bits() -> None:
+    text = "out of memory to allocate 1 bytes (total 2 bytes, limit set to {} bytes)"
+    assert _parsed(text.format(2**63 - 1)).allowed == Amount(2**63 - 1, 2**63 - 1)
+    with pytest.raises(TraceError, match="says 9,223,372,036,854,775,808 bytes: more than"):
+        parse(text.format(2**63))
 
 
 @pytest.mark.parametrize(

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from allocbench.base.error_text import Amount, ErrorText
 from allocbench.workloads.error_texts import bfc, pytorch, servers_and_libraries, xla
 from allocbench.workloads.error_texts.amounts import Found
 from allocbench.workloads.error_texts.bfc import state
+from allocbench.workloads.vocabulary import MAX_SIZE, TraceError
 
 __all__ = ["Amount", "ErrorText", "parse", "state"]
 
@@ -42,17 +43,33 @@ _BEGIN_OF_LINE = re.compile(
 
 
 def parse(text: str) -> ErrorText | None:
-    """The last error in a text, or the last report of memory in use; None if it has neither."""
+    """The last error in a text, or the last report of memory in use; None if it has neither.
+
+    Raises TraceError if it says more bytes than fit into 63 bits.
+    """
     plain = " ".join(_BEGIN_OF_LINE.sub("", _ESCAPES.sub("", text)).split())
     if "\\" in plain:
         plain = " ".join(_LINES_IN_JSON.sub(" ", _QUOTES_IN_JSON.sub("", plain)).split())
     plain += " " * text[-1:].isspace()  # a number at the end of a text may be cut
     found = [item for reader in _READERS for item in reader(plain)]
     errors = [item for item in found if item[1].message]
-    if errors:
-        last = max(errors, key=_substance)[1]
-        return replace(last, errors=sum(one.program == last.program for _, one in errors))
-    return max(found, key=_substance)[1] if found else None
+    if not found:
+        return None
+    last = max(errors or found, key=_substance)[1]
+    _refuse_more_than_memory(last)
+    return replace(last, errors=sum(one.program == last.program for _, one in errors) or 1)
+
+
+def _refuse_more_than_memory(error: ErrorText) -> None:
+    told = [getattr(error, field.name) for field in fields(error)]
+    named = [amount for _, amount in (*error.parts, *error.others)]
+    sizes = [*named, *(buffer.size for buffer in error.buffers), *told]
+    most = max(
+        max((size.high for size in sizes if isinstance(size, Amount)), default=0),
+        sum(segment.size for segment in error.segments),
+    )
+    if most > MAX_SIZE:
+        raise TraceError(f"the text of the error says {most:,} bytes: more than {MAX_SIZE:,}")
 
 
 def _substance(found: tuple[int, ErrorText]) -> tuple[int, int]:
