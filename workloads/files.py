@@ -203,7 +203,8 @@ def _format(head: bytes, file: BinaryIO, name: Path) -> Format:
     if line and (text := line.decode("utf-8", "replace")).isprintable():
         raise TraceError(
             f"its format is not recognized: line 1 is '{text[:_MOST_SHOWN]}'; expected the"
-            f" columns op,id,size for a trace as CSV. Known formats: {names}"
+            f" columns op,id,size for a trace as CSV. Known formats: {names}; the text of an"
+            " out-of-memory error, of which it has none that is known"
         )
     raise TraceError(f"its format is not recognized; known formats: {names}")
 

@@ -252,6 +252,7 @@ class Other:
 
 _EXPAND = "expand it first, or compress it with gzip"
 _SERVING = "`allocbench serving` shows what fills the card"
+_FREE_BEFORE = "log what was free before: nvidia-smi"
 _EXPLAIN = "`allocbench explain` says what its numbers prove"
 
 OTHERS = (
@@ -349,7 +350,14 @@ OTHERS = (
         f"rmm_cupy_allocator), and {_RMM}",
     ),
     Other("a text of RMM", b"", _EXPLAIN, _RMM),
-    Other("a text of TensorRT", b"", _EXPLAIN, "log what was free before: nvidia-smi"),
+    Other("a text of TensorRT", b"", _EXPLAIN, _FREE_BEFORE),
+    Other("a text of Paddle", b"", _EXPLAIN, _FREE_BEFORE),
+    Other(
+        "a text of the host",
+        b"",
+        "it is not about the memory of a GPU",
+        "measure the memory of the host: /usr/bin/time -v",
+    ),
     Other("a text of vLLM", b"", _EXPLAIN, _SERVING),
     Other("a text of SGLang", b"", _EXPLAIN, _SERVING),
     Other("a text of llama.cpp", b"", _EXPLAIN, "log the start of the server, too"),

@@ -125,6 +125,8 @@ def _headline(error: ErrorText, found: ErrorVerdict) -> str:
             f"The text of {error.program} {failed if error.failures else none} shows what is in"
             f" use{free}."
         )
+    if error.requested is None and error.device == HOST:
+        return "The memory of the host ran out, not that of a GPU, and the system ended a process."
     if error.requested is None:
         return f"{error.program} ran out of memory. The message has no numbers: nothing is certain."
     return f"{asked} failed. The text does not say enough about what was free to prove why."

@@ -318,6 +318,22 @@ OTHERS = {
     "CuPy": (
         "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 805,306,368 bytes (allocated so"
         " far: 536,870,912 bytes, limit set to: 1,073,741,824 bytes).",
+        *(SHORT, False),
+    ),
+    "CuPy below its limit": (
+        "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 402,653,184 bytes (allocated so"
+        " far: 536,870,912 bytes, limit set to: 1,073,741,824 bytes).",
+        *(ENOUGH, True),
+    ),
+    "Paddle": (
+        "Out of memory error on GPU 0. Cannot allocate 1.174316GB memory on GPU 0, 14.958557GB memory"
+        " has been allocated and available memory is only 822.687500MB.",
+        *(SHORT, False),
+    ),
+    "NCCL": ("misc/cudawrap.cc:34 NCCL WARN Cuda failure 2 'out of memory'", UNKNOWN, False),
+    "Kubernetes": ("Last State: Terminated\nReason: OOMKilled\nExit Code: 137", UNKNOWN, False),
+    "the kernel": (
+        "[12.3] Out of memory: Killed process 4 (python) total-vm:9kB, anon-rss:7kB",
         *(UNKNOWN, False),
     ),
     "CuPy of old": (

@@ -6,7 +6,7 @@ counts. Lines may begin with the marks of a quotation, times, ranks or names of 
 message may be a string of JSON. Programs round the numbers that they print, so each is a range. The
 wordings are those of PyTorch 0.4 to 2.15 (CUDA, ROCm, XPU, MPS and Ascend), of its
 `memory_summary()`, JAX and XLA, TensorFlow's BFC allocator, ONNX Runtime's arena, CuPy, RMM,
-TensorRT, vLLM, SGLang, llama.cpp and Ollama.
+TensorRT, Paddle, vLLM, SGLang, llama.cpp and Ollama.
 """
 
 from __future__ import annotations
@@ -98,4 +98,6 @@ _READERS: Sequence[Callable[[str], Found]] = (
     servers_and_libraries.sglang,
     servers_and_libraries.llama,
     servers_and_libraries.ollama,
+    servers_and_libraries.paddle,
+    servers_and_libraries.host,
 )

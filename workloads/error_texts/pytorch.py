@@ -218,7 +218,8 @@ _DRIVER = (
     *("CUDA error: out of memory", "CUDA driver error: out of memory", "HIP error: out of memory"),
     *("CUDA_ERROR_OUT_OF_MEMORY", "cudaErrorMemoryAllocation", "hipErrorOutOfMemory"),
     *(r"cuda runtime error \(2\) ?: out of memory", "UR_RESULT_ERROR_OUT_OF_"),
-    *("CUBLAS_STATUS_ALLOC_FAILED", "CUDNN_STATUS_ALLOC_FAILED"),
+    *(r"CU(?:BLAS|DNN|SOLVER|SPARSE)_STATUS_ALLOC_FAILED", "CUFFT_ALLOC_FAILED"),
+    *(r"Cuda failure (?:2 )?'out of memory'", "CUDA failure 2: out of memory"),
 )
 
 

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of servers of language models, and of libraries: CuPy, RMM and TensorRT."""
+"""The texts of servers of language models, and of libraries: CuPy, RMM, TensorRT and Paddle."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from allocbench.base.error_text import HOST, ErrorText, HeldBuffer, exact
+from allocbench.base.error_text import HOST, Amount, ErrorText, HeldBuffer, exact
 from allocbench.workloads.error_texts.amounts import (
     Found,
     amount,
@@ -162,9 +163,7 @@ def cupy(text: str) -> Found:
         if text.startswith("RESOURCE_EXHAUSTED: ", max(0, match.start() - 20)):
             continue
         requested, held, limit = (amount(one, "B") if one else None for one in match.groups())
-        parts = [("held by the pool, with free blocks", held)] if held else []
-        found = ErrorText("CuPy", requested=requested, allowed=limit, parts=parts)
-        yield match.start(), found
+        yield match.start(), _of_pool("CuPy", requested, held, limit)
     old = (
         r"out of memory to allocate (\d{1,19}) bytes \(total (\d{1,19}) bytes"
         r"(?:, limit set to (\d{1,19}) bytes)?\)"
@@ -172,13 +171,25 @@ def cupy(text: str) -> Found:
     for match in each(old, text):  # the total is what it would be with the request
         requested, total = exact(int(match[1])), exact(int(match[2]))
         held = (total - requested).at_least_0
-        found = ErrorText(
-            "CuPy",
-            requested=requested,
-            allowed=exact(int(match[3])) if match[3] else None,
-            parts=[("held by the pool, with free blocks", held)],
-        )
-        yield match.start(), found
+        yield match.start(), _of_pool("CuPy", requested, held, _bytes(match[3]))
+
+
+def _bytes(digits: str | None) -> Amount | None:
+    return exact(int(digits)) if digits else None
+
+
+def _of_pool(
+    program: str, requested: Amount | None, held: Amount | None, limit: Amount | None
+) -> ErrorText:
+    """The error of a pool, which counts its free blocks as held."""
+    return ErrorText(
+        program,
+        requested=requested,
+        allowed=limit,
+        free=(limit - held).at_least_0 if limit and held else None,
+        limit_leaves=True,
+        parts=[("held by the pool, with free blocks", held)] if held else [],
+    )
 
 
 def rmm(text: str) -> Found:
@@ -188,15 +199,8 @@ def rmm(text: str) -> Found:
         sizes = compiled("current/max/try size = AMOUNT, AMOUNT, AMOUNT").search(message)
         held = amount(sizes[1], sizes[2]) if sizes else None
         most = amount(sizes[3], sizes[4]) if sizes else None
-        found = ErrorText(
-            "RMM",
-            requested=amount(match[1], match[2]) if match[1] else None,
-            allowed=most,
-            free=(most - held).at_least_0 if most and held else None,
-            limit_leaves=True,
-            parts=[("held by the pool, with free blocks", held)] if held else [],
-        )
-        yield match.start(), found
+        requested = amount(match[1], match[2]) if match[1] else None
+        yield match.start(), _of_pool("RMM", requested, held, most)
     failed = r"out_of_memory: (?:CUDA|RMM) (?:error|failure) (?:\(failed to allocate AMOUNT\) )?at"
     for match in each(failed, text):
         requested = amount(match[1], match[2]) if match[1] else None
@@ -213,3 +217,23 @@ def tensorrt(text: str) -> Found:
     for pattern in patterns:
         for match in each(pattern, text):
             yield match.start(), ErrorText("TensorRT", requested=amount(match[1], "B"))
+
+
+def paddle(text: str) -> Found:
+    """Paddle, which prints what the driver has given it and what is still free on the card."""
+    pattern = (
+        r"Cannot allocate AMOUNT memory on GPU (\d{1,4}), AMOUNT memory has been allocated and"
+        r" available memory is only AMOUNT"
+    )
+    for match in each(pattern, text):
+        requested, held, free = (amount(match[n], match[n + 1]) for n in (1, 4, 6))
+        parts = [("held by Paddle, with free blocks", held)]
+        found = ErrorText("Paddle", requested=requested, free=free, parts=parts)
+        yield match.start(), replace(found, device=f"GPU {match[3]}")
+
+
+def host(text: str) -> Found:
+    """The system, which ends a process where the memory of the host runs out."""
+    words = r"Out of memory: Kill|\boom[_-]kill\b|\bOOM ?Killed\b"
+    if match := compiled(words).search(text):
+        yield match.start(), ErrorText("the host", device=HOST)
