@@ -7,12 +7,12 @@
 and the lines of the mutated statement. Each mutant has a process of its own, forked after the
 collection, in which the functions of the module get their mutated code; it ends at the first test
 that fails, and after a time of a processor. For each, a line of JSON is added to `--into`:
-`noticed`, which is null if code outside of functions is mutated.
+`noticed`, which is null if code outside of functions is mutated, or code that only others run.
 
 The tests are those that run the statement, the quickest first, then the others of their files, then
 all; with `--quick`, only those of the first that take that many seconds of a processor in all. So
 the tests first run without a mutant, and `--first` gets, for each, its seconds and the lines of the
-modules that it runs. What another process runs is not seen.
+modules that it runs.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     with option.into.open("a", encoding="utf-8") as into:
         for mutant in mutants:
             names = _chosen(mutant, ran, option.quick)
-            noticed = _noticed(session, mutant, [items[name] for name in names], ran)
+            chosen = [items[name] for name in names]
+            noticed = _noticed(session, mutant, chosen, ran) if chosen else None
             told = {"id": mutant["id"], "noticed": noticed, "tested": mutant["tested"]}
             into.write(json.dumps(told) + "\n")
             into.flush()
@@ -80,8 +81,10 @@ def _chosen(mutant: dict[str, Any], ran: dict[str, Any], quick: float) -> list[s
     """The names of the tests for a mutant, in order."""
     module, lines = mutant["module"], set(mutant["lines"])
     first = [name for name, test in ran.items() if lines & set(test["lines"].get(module, ()))]
-    if not first:  # a line that the import runs
+    if not first:  # a line that the import runs, or another process
         first = [name for name, test in ran.items() if module in test["lines"]]
+    if not first:
+        return []
     first.sort(key=lambda name: ran[name]["seconds"])
     if quick:
         spent = accumulate(ran[name]["seconds"] for name in first)

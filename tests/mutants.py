@@ -6,7 +6,8 @@
 cosmic-ray makes the mutants of a copy of the sources, in build/mutants; the working tree is not
 touched. `tests.mutant_runs` runs the tests, which are those of the folder that mirrors the module's
 own, or `--tests`. `--quick SECONDS` runs only the quickest tests of the line: what they do not
-notice may be noticed by others. For code outside of functions, the file changes, and all run.
+notice may be noticed by others, and the same command with more seconds tries only what is left. For
+code outside of functions, and where only other processes run it, the file changes, and all run.
 
 `--most` draws that many mutants at random, with `--seed`. A folder stands for its modules. Each
 survivor is printed; the exit code is 1 if fewer than `--least` percent were noticed. The same
@@ -22,6 +23,7 @@ import difflib
 import fcntl
 import functools
 import hashlib
+import itertools
 import json
 import os
 import random
@@ -113,19 +115,21 @@ def _results(
 ) -> dict[str, bool]:
     """Whether each mutant is noticed: as known, or found now."""
     copy, environment = _copied()
-    told = hashlib.sha256(repr((sorted(drawn), tests, quick)).encode()).hexdigest()
+    told = hashlib.sha256(repr((sorted(drawn), tests)).encode()).hexdigest()
     into = FOLDER / f"{told[:16]}.jsonl"
     digests = [
         hashlib.sha256(path.read_bytes()).digest() for path in sorted(Path("tests").rglob("*.py"))
     ]
-    tested = hashlib.sha256(b"".join(digests)).hexdigest()
+    of_tests = hashlib.sha256(b"".join(digests)).hexdigest()
+    tested = f"{of_tests} {quick}"
 
     def known() -> dict[str, bool | None]:
         lines = into.read_text(encoding="utf-8").splitlines() if into.exists() else []
         return {
             one["id"]: one["noticed"]
             for one in map(json.loads, lines)
-            if one["tested"] == tested or (survivors and one["noticed"])
+            if one["tested"] == tested
+            or (one["noticed"] and (survivors or one["tested"].startswith(of_tests)))
         }
 
     left = [mutant | {"tested": tested} for name, mutant in drawn.items() if name not in known()]
@@ -173,8 +177,17 @@ def _drawn(
         (one for one in found if one.operator_name not in left_out and not _changes_nothing(one)),
         key=lambda one: (str(one.module_path), one.operator_name, one.occurrence),
     )
-    chosen = random.Random(seed).sample(worth, most) if 0 < most < len(worth) else worth
-    return {one["id"]: one for one in map(_mutant, chosen)}
+    random.Random(seed).shuffle(worth)
+    made = (mutant for mutant in map(_mutant, worth) if _compiles(mutant["after"]))
+    return {one["id"]: one for one in itertools.islice(made, most or None)}
+
+
+def _compiles(source: str) -> bool:
+    try:
+        compile(source, "mutant", "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def _mutant(mutation: MutationSpec) -> dict[str, Any]:

@@ -363,3 +363,83 @@ def test_the_label_is_the_innermost_operator_that_still_runs() -> None:
         last = max(computing or running, default=None)
         expected.append(f"{operators[last[2]][2]}.{last[2]}" if last else "")
     assert labels(read(path)) == expected
+
+
+PAGE = 2 << 20
+BASE = 64 * PAGE
+Totals = tuple[int, int, int, int]  # address, bytes, total allocated and total reserved after it
+
+
+@pytest.mark.parametrize(
+    ("events", "held", "layout", "coverage"),
+    [
+        # The program begins with the profile.
+        ([(BASE, 512, 512, PAGE), (BASE, -512, 0, PAGE)], [], None, (0, 0, 0)),
+        # 1,536 bytes lie in front of the first block; the second level needs another segment.
+        (
+            [(BASE + 1536, 512, 2048, PAGE), (9 * BASE, 1024, 3072, 2 * PAGE)],
+            [1536],
+            ([BASE], [BASE]),
+            (PAGE, 1536, 1536),
+        ),
+        # Two segments; nothing lies in front of the block in the higher one.
+        (
+            [(BASE + 512, 512, 1024, 2 * PAGE), (9 * BASE, 512, 1536, 2 * PAGE)],
+            [512],
+            ([BASE, 9 * BASE], [BASE]),
+            (2 * PAGE, 512, 512),
+        ),
+        # A large segment: what lies in it is one block at no address of the events.
+        (
+            [(BASE, 512, 1512, 10 * PAGE), (BASE, -512, 1000, 10 * PAGE)],
+            [1000],
+            None,
+            (10 * PAGE, 1000, 1000),
+        ),
+        # A block from before is freed, so its address is known. 488 more bytes are not.
+        (
+            [(BASE, -512, 488, PAGE), (BASE, 256, 744, PAGE)],
+            [488, 512],
+            None,
+            (PAGE, 1000, 488),
+        ),
+        # The second total does not follow: 4 MiB came in between.
+        (
+            [(BASE, 512, 512, PAGE), (9 * BASE, PAGE, 3 * PAGE + 512, 4 * PAGE)],
+            [2 * PAGE],
+            None,
+            (0, 0, 2 * PAGE),
+        ),
+    ],
+)
+def test_what_was_held_before_the_first_event(
+    events: list[Totals],
+    held: list[int],
+    layout: tuple[list[int], list[int]] | None,
+    coverage: tuple[int, int, int],
+) -> None:
+    """layout: addresses of segments and blocks. coverage: held, live, unseen bytes."""
+    written = []
+    for time, (address, size, allocated, reserved) in enumerate(events, 1):
+        event = memory(time, address, size)
+        event["args"] |= {"Total Allocated": allocated, "Total Reserved": reserved}
+        written.append(event)
+    trace = read(profile(*written))
+    count = trace.provenance.live_at_start
+    assert sorted(trace.size[:count].tolist()) == held
+    found = trace.layout
+    told = found and (found.address.tolist(), found.block_address.tolist())
+    assert told == layout
+    assert found is None or set(found.size.tolist()) == {PAGE}
+    known = trace.coverage
+    assert (known.held, known.live, known.unseen) == coverage
+    assert known.reserved == events[-1][3]
+    assert known.begins == ("later" if known.held else "start")
+    assert ("event 1" in known.contradiction) == (events[-1][2] - events[-1][1] != events[0][2])
+    assert trace.size[count:].tolist() == [max(0, size) for _, size, *_ in events]
+
+
+def test_events_without_an_address_are_left_out_beside_others() -> None:
+    without = memory(2, 0, 64)
+    del without["args"]["Addr"]
+    assert read(profile(memory(1, 0xA00, 512), without)).size.tolist() == [512]

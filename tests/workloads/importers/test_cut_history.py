@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Histories whose beginning was lost: the trace begins with what a model says was held then."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from allocbench.replays.replayed import replayed
+from allocbench.workloads import ALLOC, FREE, TRIM, Trace
+from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
+from allocbench.workloads.files import read_recording
+from tests.workloads.exporters.replayable import replayable
+
+SPECS = (
+    "caching",
+    "caching:expandable_segments=true",
+    "caching:max_split_size_mb=20,roundup_power2_divisions=4",
+)
+MIB = 1 << 20
+
+
+class Held:
+    """What the entries of a history leave: ranges of memory by stream, and live blocks."""
+
+    def __init__(self, entries: list[dict[str, Any]]) -> None:
+        self.segments: dict[int, int] = {}  # address: size
+        self.pages: list[tuple[int, int, int]] = []
+        self.live: dict[int, tuple[int, int]] = {}  # address: size and stream
+        for one in entries:
+            action, at, size = one["action"], one.get("addr", 0), one["size"]
+            if action == "segment_alloc":
+                self.segments[at] = size
+            elif action == "segment_free":
+                del self.segments[at]
+            elif action in ("segment_map", "segment_unmap"):
+                self.pages = [
+                    part
+                    for begin, end, stream in self.pages
+                    for part in (
+                        (begin, min(end, at), stream),
+                        (max(begin, at + size), end, stream),
+                    )
+                    if part[0] < part[1]
+                ]
+                if action == "segment_map":
+                    self.pages.append((at, at + size, one["stream"]))
+            elif action == "alloc":
+                self.live[at] = size, one["stream"]
+            elif action == "free_completed":
+                del self.live[at]
+
+    @property
+    def ranges(self) -> dict[int, int]:
+        """The segments, and the runs of pages of one stream, by address."""
+        found: list[tuple[int, int, int]] = []
+        for begin, end, stream in sorted(self.pages):
+            if found and found[-1][1:] == (begin, stream):
+                found[-1] = found[-1][0], end, stream
+            else:
+                found.append((begin, end, stream))
+        return self.segments | {begin: end - begin for begin, end, _ in found}
+
+
+@st.composite
+def large(draw: st.DrawFn) -> Trace:
+    """Traces whose requests also get segments of their own."""
+    trace = draw(replayable())
+    factor = draw(st.sampled_from([1, 1, 13]))
+    trace.size[:] *= np.uint64(factor)
+    return trace
+
+
+@settings(max_examples=300)
+@given(trace=large(), spec=st.sampled_from(SPECS), data=st.data())
+def test_what_was_held_where_the_history_begins(
+    trace: Trace, spec: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    sink = io.BytesIO()
+    write_snapshot(replayed(trace, spec, "sim:80GiB"), sink)
+    snapshot = pickle.loads(sink.getvalue())
+    entries = snapshot["device_traces"][0]
+    cut = data.draw(st.integers(0, len(entries) - 1))
+    while cut and entries[cut]["action"] == "free_completed":  # its request is the entry before
+        cut -= 1
+    snapshot["device_traces"][0] = entries[cut:]
+    before, after = Held(entries[:cut]), Held(entries)
+    path = tmp_path_factory.mktemp("cut") / "snapshot.pickle"
+    path.write_bytes(pickle.dumps(snapshot))
+    found = read_recording(path)
+    read = found.trace
+    count = read.provenance.live_at_start
+    begun = zip(found.address[:count].tolist(), read.size[:count].tolist(), strict=True)
+    assert dict(begun) == {at: size for at, (size, _) in before.live.items()}
+    streams = {int(n) for n in read.stream[:count]}
+    assert len(streams) == len({stream for _, stream in before.live.values()})
+    told = [
+        (op, size)
+        for op, size in zip(read.op.tolist(), read.size.tolist(), strict=True)
+        if op in (ALLOC, FREE)
+    ][count:]
+    kinds = {"alloc": ALLOC, "free_completed": FREE}
+    wanted = [
+        (kinds[one["action"]], one["size"] * (one["action"] == "alloc"))
+        for one in entries[cut:]
+        if one["action"] in kinds
+    ]
+    assert told == wanted
+    assert read.coverage.begins == ("later" if before.ranges else "start")
+    if read.layout is None:
+        assert not before.live
+    else:
+        layout = dict(zip(read.layout.address.tolist(), read.layout.size.tolist(), strict=True))
+        assert layout == before.ranges
+        assert read.layout.block_address.tolist() == found.address[:count].tolist()
+    final = {at: size for at, (size, _) in after.live.items()}
+    alive = np.setdiff1d(read.block[read.op == ALLOC], read.block[read.op == FREE])
+    assert sorted(final.values()) == sorted(read.size[read.op == ALLOC][alive].tolist())
+    released = {"segment_free", "segment_unmap"} & {one["action"] for one in entries[cut:]}
+    assert TRIM not in read.op or released
