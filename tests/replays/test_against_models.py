@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,7 @@ SPECS = ("naive", "bfc", "caching", "expandable", "caching:expandable_segments=t
 def small(trace: Trace) -> Trace:
     """The same events with requests of up to 24 MiB, which are multiples of nothing."""
     sizes = np.where(trace.size > 0, trace.size % np.uint64(24 * MIB) + np.uint64(1), 0)
-    columns = {"op": trace.op, "block": trace.block, "stream": trace.stream}
-    return Trace(**columns, size=sizes.astype(np.uint64), label=trace.label, labels=trace.labels)
+    return replace(trace, size=sizes.astype(np.uint64), time_ns=None)
 
 
 class Model:
