@@ -363,7 +363,6 @@ class Stability:
 
     def __init__(self, at_once: int = _AT_ONCE) -> None:
         self._parts = [np.empty((len(_COLUMNS), 0), np.int64)]  # in order, from step _FIRST - 1 on
-        self._collected = 0
         self._at_once = self._most = at_once
         self._begin = _FIRST  # the first step that was not compared yet
         self._allocs = self._stable_allocs = self._bytes = self._stable_bytes = 0
@@ -376,8 +375,7 @@ class Stability:
             return
         columns = [placements[name][first:].astype(np.int64) for name in _COLUMNS]
         self._parts.append(np.stack(columns))
-        self._collected += len(step) - first
-        if self._collected > self._most:
+        if sum(part.shape[1] for part in self._parts) > self._most:
             self._compare(int(step[-1]))
 
     def shares(self) -> dict[str, float | None]:
@@ -408,8 +406,7 @@ class Stability:
             self._stable_bytes += int(judged[stable].sum())
             self._begin = end
         self._parts = [allocs[:, kept:].copy()]
-        self._collected = len(step) - kept
-        self._most = max(self._at_once, 2 * self._collected)
+        self._most = max(self._at_once, 2 * self._parts[0].shape[1])
 
 
 def _stable(allocs: NDArray[np.int64]) -> NDArray[np.bool_]:

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from allocbench import allocators
 from allocbench.replays import experiment, trace_blocks
 from allocbench.replays.details import of_latency
 from allocbench.replays.experiment import Effort
@@ -35,46 +33,6 @@ def details(trace: Trace, spec: str, device: str = "sim:1GiB") -> Any:
 
 def at(table: pd.DataFrame, event: int) -> pd.DataFrame:
     return table[(table["first"] <= event) & (table["last"] > event)]
-
-
-def snapshot_after(trace: Trace, spec: str, event: int) -> tuple[set[Any], int]:
-    """The blocks (address, size, requested) after an event, and the bytes held."""
-    allocator = allocators.make(spec, allocators.SimulatedDevice("1GiB"))
-    part = make(
-        list(
-            zip(
-                *(c[: event + 1].tolist() for c in (trace.op, trace.block, trace.size)), strict=True
-            )
-        ),
-        labels=trace.labels,
-    )
-    allocators.replay(part, allocator, keep=True)
-    blocks = {
-        (block.address, block.size, block.requested)
-        for segment in allocator.snapshot()
-        for block in segment.blocks
-        if block.allocated
-    }
-    return blocks, allocator.stats().reserved
-
-
-@pytest.mark.parametrize("spec", SPECS)
-def test_the_address_map_is_what_the_allocator_says(spec: str) -> None:
-    trace = program()
-    _, found = details(trace, spec)
-    instants = found["instants"]["event"].tolist()
-    for event in instants[:: max(1, len(instants) // 12)]:
-        blocks, reserved = snapshot_after(trace, spec, event)
-        mine = at(found["blocks"], event)
-        seen = set(zip(mine["address"], mine["size"], mine["requested"], strict=True))
-        assert seen == blocks
-        ranges = at(found["ranges"], event)
-        assert ranges["size"].sum() == reserved
-        ends = sorted(zip(ranges["address"], ranges["address"] + ranges["size"], strict=True))
-        assert all(left[1] <= right[0] for left, right in pairwise(ends))
-        for address, size in zip(mine["address"], mine["size"], strict=True):
-            inside = [begin <= address and address < end for begin, end in ends]
-            assert sum(inside) == 1, (address, size)
 
 
 @pytest.mark.parametrize("spec", SPECS)
@@ -120,22 +78,6 @@ def test_the_blocks_in_the_way_of_a_failed_request_are_found() -> None:
     assert pinned["block"].isin([2, 5]).all()
     assert len(pinned) == 1
     assert failure["event"] in found["instants"]["event"].tolist()
-
-
-def test_segments_to_give_back_are_named_where_none_is_long_enough() -> None:
-    events: list[Event] = [(ALLOC, 0, 3 * MIB), (ALLOC, 1, MIB), (ALLOC, 2, 2 * MIB)]
-    _, found = details(make([*events, (ALLOC, 3, 4 * MIB)]), "naive", "sim:8MiB")
-    (failure,) = found["failures"].to_dict("records")
-    assert (failure["pins"], failure["pinned_bytes"], failure["place"]) == (1, 2 * MIB, "segments")
-    assert found["blocks"].set_index("block")["pins"].tolist() == [False, False, True]
-
-
-def test_a_request_that_fits_in_a_gap_is_pinned_by_nothing() -> None:
-    events: list[Event] = [(ALLOC, 0, 3 * MIB), (ALLOC, 1, 64), (FREE, 0, 0), (ALLOC, 2, 2 * MIB)]
-    _, found = details(make(events), "free_lists:buffer=4MiB", "sim:4MiB")
-    (failure,) = found["failures"].to_dict("records")
-    assert failure["pins"] == 0
-    assert failure["largest_gap"] >= failure["requested"]
 
 
 def test_the_sketch_of_latencies_keeps_the_ends_and_the_order() -> None:
