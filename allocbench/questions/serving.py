@@ -33,11 +33,14 @@ _LATE, _LATE_NOW = 164 * _MIB, 256 * _MIB
 vLLM printed "non_torch_memory takes 0.16GiB" with one GPU in vllm-project/vllm#12126, and vLLM
 0.18.0 and 0.19.0 0.25 GiB in llm-d-incubation/llm-d-planner, accuracy/accuracy_report.md.
 """
-_GRAPH_LAYER = 353_000
+_GRAPH_LAYER, _COMPILED_LAYER, _COMPILED_EXPERTS = 353_000, 183_000, 244_000
 """Bytes of the driver for one layer in one graph.
 
 vLLM printed "Graph capturing finished in 14 secs, took 0.21 GiB" for 35 graphs of the 16 layers of
-Llama-3.2-1B in vllm-project/vllm#11349; less 22 MiB for their pool.
+Llama-3.2-1B in vllm-project/vllm#11349; less 22 MiB for their pool. Since V1, compiled layers have
+fewer kernels, and half of the graphs leave attention out. Those two are the medians of 26 logs of
+vLLM 0.19.0 without experts and 2 with them, in llm-d-incubation/llm-d-planner at d3121e0,
+accuracy/results/v0.19.0/logs; less the replayed pools.
 """
 _WORKSPACE, _HOPPER_WORKSPACE = 8_519_680, 32 * _MIB
 """Bytes of cuBLAS's workspace in PyTorch (`CUDABlas.cpp`, `getChosenWorkspaceSize`)."""
@@ -168,7 +171,7 @@ def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:
     weights = _peak(asked, _write_weights)
     activations = _peak(asked, _write_profile)
     pool = _reserved(asked, _write_graphs) if asked.batch.captured else 0
-    driver = _GRAPH_LAYER * asked.model.model.layers * graphs(asked)
+    driver = _graph_layer(asked) * asked.model.model.layers * graphs(asked)
     base = _base(asked)
     room = int(base * asked.share) - _fixed(asked, weights, activations, pool + driver)
     blocks = engines.kv_blocks(asked.engine, asked.model, asked.block_tokens, max(0, room))
@@ -237,6 +240,12 @@ def kv_sizes(asked: Asked, blocks: int) -> list[int]:
 def graphs(asked: Asked) -> int:
     """How many times the layers are captured: vLLM captures pieces, and whole passes as well."""
     return len(asked.batch.captured) * (2 if asked.engine in V1 else 1)
+
+
+def _graph_layer(asked: Asked) -> int:
+    if asked.engine not in V1:
+        return _GRAPH_LAYER
+    return _COMPILED_LAYER if asked.model.model.experts == 1 else _COMPILED_EXPERTS
 
 
 def _base(asked: Asked) -> int:

@@ -22,7 +22,7 @@ from allocbench.workloads.serving.architectures import LISTED
 ROOT = Path(__file__).parents[2]
 PUBLISHED = ROOT / "benchmarks/results/published/serving.json"
 STARTS = ROOT / "benchmarks/results/server_starts.json"
-PARTS = ("weights", "activations", "KV cache", "tokens")
+PARTS = ("weights", "activations", "KV cache", "tokens", "graphs")
 _GIB = 1 << 30
 _ROUNDED = _GIB // 200
 """Half of the last digit of a published KV cache, in bytes."""
@@ -59,6 +59,7 @@ class Published:
         answer = _answer(self.model, self.options)
         lines = {line["part"]: line["bytes"] / _GIB for line in answer["lines"]}
         lines["tokens"] = answer["kv_tokens"]
+        lines["graphs"] = lines["graphs: pool"] + lines["graphs: driver"]
         return {part: (size, lines[part]) for part, size in self.published.items()}
 
     def held(self) -> tuple[int, int] | None:

@@ -42,7 +42,7 @@ _ACCESSORS = {
     "strides": "strides",
     "address": "data_ptr",
 }
-_PLACES = "schema inputs outputs overload keys elements storage data bytes list_tag list"
+_PLACES = "schema inputs outputs overload keys elements storage data bytes list_tag int_tag float_tag list"
 _FUNCTIONS = "name enable requires_grad type dimensions sizes strides address describe begin end"
 _WRAP, _WRAP_COPY = (
     "_Z16THPVariable_WrapRKN2at10TensorBaseE",
@@ -349,6 +349,7 @@ class Dispatcher:
                     self._tags[tag] = kind
         found = {kind: tag for tag, kind in self._tags.items()}
         self._layout.list_tag = found["list"]
+        self._layout.int_tag, self._layout.float_tag = found["int"], found["float"]
         if len({"int", "float", "bool", "device", "text", "generator"} & found.keys()) < 6:
             raise LookupError("types of values")
 

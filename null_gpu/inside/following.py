@@ -110,7 +110,7 @@ def _bytes(tensor: Any) -> ctypes.c_uint64:
 
 
 IGNORED, ALWAYS, CREATES, OVERWRITES = 1, 2, 4, 8
-UNWRITTEN, COPIES, COUNTS, ADDS = 16, 32, 64, 128
+UNWRITTEN, NATIVE, COUNTS = 16, 32, 64
 """Flags of `native/operators.cpp`."""
 _OF_SHAPES = """
 _resize_output_ as_strided_ detach_ rename_ record_stream requires_grad_ resize_ resize_as_
@@ -249,8 +249,8 @@ class Follower:
         if operator.device is not None and not operator.has_tensors and not operator.is_random:
             return CREATES
         overwrites = name in _OVERWRITING.split() or any(operator.out)
-        natively = {"aten::copy_": COPIES, "aten::add_": ADDS}.get(operator.full_name, 0)
-        return (OVERWRITES if overwrites else 0) | natively
+        is_native = operator.full_name in ("aten::add_", "aten::copy_", "aten::fill_")
+        return (OVERWRITES if overwrites else 0) | (NATIVE if is_native else 0)
 
     def _begin(self, address: int, inputs: int) -> int:
         operator = self._operators.get(address)

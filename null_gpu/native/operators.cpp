@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <mutex>
 #include <shared_mutex>
@@ -27,16 +28,8 @@ enum Flags : unsigned {
   kCreates = 4,     // the hook is asked before each call
   kOverwrites = 8,  // former values of the arguments that it changes do not matter
   kUnwritten = 16,  // its result has no values yet: those of a program count as zeros
-  kCopies = 32,     // from its second argument to its first
+  kNative = 32,     // one of `natively`: mostly, the hook need not be asked
   kCounts = 64,     // the hook is asked if its first argument has whole numbers or truth values
-  kAdds = 128,      // the second argument to the first, times the third
-};
-
-struct Operator {
-  char const* name;
-  unsigned flags;
-  unsigned arguments, results;
-  std::uint64_t written;  // a bit for each argument that it may change
 };
 
 // c10::IValue: a number, or a pointer to what it has.
@@ -45,7 +38,22 @@ struct Value {
   std::uint32_t tag;
 };
 static_assert(sizeof(Value) == 16);
+
+struct Call;
+using Natively = bool (*)(Value const* inputs, Call&);  // notes what is written; false: cannot
+Natively natively(std::string_view name);
+
+struct Operator {
+  char const* name;
+  unsigned flags;
+  unsigned arguments, results;
+  std::uint64_t written;  // a bit for each argument that it may change
+  Natively natively = nullptr;
+};
+
 constexpr std::uint32_t kTensor = 1;
+constexpr int kInt64 = 4, kFloat = 6;  // types of elements
+
 // Elements of a tensor that the hook computes: see inside/following.py.
 constexpr Size kMostElements = Size{1} << 20, kMostReal = Size{1} << 16;
 
@@ -57,8 +65,8 @@ struct Layout {
   std::int64_t overload;
   // c10::TensorImpl and c10::StorageImpl
   std::int64_t keys, elements, storage, data, bytes;
-  // c10::IValue: the tag of a list, and where a list has its elements
-  std::int64_t list_tag, list;
+  // c10::IValue: tags, and where a list has its elements
+  std::int64_t list_tag, int_tag, float_tag, list;
   // keys of tensors that have no plain memory
   std::uint64_t unusual;
   // functions of PyTorch
@@ -98,11 +106,11 @@ struct Call {
   std::size_t inputs;           // the storages of its arguments are from here on
   void const* first = nullptr;  // the first tensor among the arguments
   bool captured = false;
-  // A copy from the host, or the new value of a counter: the hook needs to compute nothing.
+  // What the operator copies from the host, or one value, if the hook needs to compute nothing.
   Address copy_to = 0;
   void const* copy_from = nullptr;
   Size copy_bytes = 0;
-  std::int64_t sum = 0;  // copied if copy_from is nullptr
+  std::array<char, 8> value = {};  // copied if copy_from is nullptr, as often as it fits
 };
 
 struct Thread {
@@ -130,7 +138,8 @@ Part part(void const* object, std::int64_t offset) {
   return value;
 }
 
-Tensor tensor(void const* address) {
+Tensor tensor(std::uint64_t payload) {
+  auto const* const address = reinterpret_cast<void const*>(payload);
   Tensor found{address};
   void const* const storage = part<void const*>(address, layout.storage);
   if (storage == nullptr) return found;
@@ -145,7 +154,7 @@ Tensor tensor(void const* address) {
 template <class Visit>
 void each_tensor(Value const& value, Visit visit) {
   if (value.tag == kTensor) {
-    if (value.payload != 0) visit(tensor(reinterpret_cast<void const*>(value.payload)));
+    if (value.payload != 0) visit(tensor(value.payload));
   } else if (value.tag == layout.list_tag) {
     auto const* const list = reinterpret_cast<void const*>(value.payload);
     auto const* element = part<Value const*>(list, layout.list);
@@ -198,6 +207,7 @@ Operator* operator_of(void const* record) {
   op->results = told >> 8 & 0xff;
   op->flags = told >> 16 & 0xff;
   op->written = told >> 24;
+  if ((op->flags & kNative) != 0) op->natively = natively(op->name);
   return op;
 }
 
@@ -232,50 +242,83 @@ bool is_real(int type) {
   return type >= kFirstReal && type != kBool;
 }
 
-// Notes a copy from the host to the same elements of the same type on the GPU. False: it is
-// another.
-bool is_plain_copy(Value const* inputs, Call& call) {
-  if (inputs[0].tag != kTensor || inputs[1].tag != kTensor) return false;
-  void const* const to = reinterpret_cast<void const*>(inputs[0].payload);
-  void const* const from = reinterpret_cast<void const*>(inputs[1].payload);
-  Tensor const there = tensor(to), here = tensor(from);
-  if (!there.on_gpu() || here.begin == 0 || here.on_gpu() || !there.plain || !here.plain)
-    return false;
-  if (there.elements != here.elements || layout.requires_grad(to)) return false;
-  int type = -1, other = -1;
-  layout.type(&to, &type);
-  layout.type(&from, &other);
-  if (type != other || there.elements > (is_real(type) ? kMostReal : kMostElements)) return false;
-  Size element = 0;
-  call.copy_to = reinterpret_cast<Address>(dense(&to, type, &element));
-  call.copy_from = dense(&from, type, &element);
-  call.copy_bytes = element * there.elements;
-  return call.copy_to != 0 && call.copy_from != nullptr;
+// The most elements of a type that the hook computes.
+Size most_elements(int type) { return is_real(type) ? kMostReal : kMostElements; }
+
+int type_of(void const* tensor) {
+  int type = -1;
+  layout.type(&tensor, &type);
+  return type;
 }
 
-// Notes the new value of a known whole number to which one of the host is added, as models do that
-// count their batches. False: it is another.
-bool is_plain_sum(Value const* inputs, Call& call) {
-  constexpr int kInt64 = 4;
-  if (inputs[0].tag != kTensor || inputs[1].tag != kTensor || inputs[2].payload != 1) return false;
-  void const* const to = reinterpret_cast<void const*>(inputs[0].payload);
-  void const* const from = reinterpret_cast<void const*>(inputs[1].payload);
-  Tensor const there = tensor(to), here = tensor(from);
-  if (!there.on_gpu() || here.begin == 0 || here.on_gpu() || !there.plain || !here.plain)
-    return false;
-  int type = -1, other = -1;
-  layout.type(&to, &type);
-  layout.type(&from, &other);
-  if (type != kInt64 || other != kInt64 || there.elements != 1 || here.elements != 1) return false;
-  void* address = nullptr;
-  layout.address(&to, &address);
+// Where an operator writes a tensor of the GPU that the hook would compute; nullptr: it does not.
+void* target(Tensor const& to, Call& call) {
+  if (!to.on_gpu() || !to.plain || layout.requires_grad(to.address)) return nullptr;
+  int const type = type_of(to.address);
+  if (to.elements > most_elements(type)) return nullptr;
+  Size element = 0;
+  void* const address = dense(&to.address, type, &element);
   call.copy_to = reinterpret_cast<Address>(address);
-  auto* const bytes = reinterpret_cast<char*>(&call.sum);
-  if (!Values::get().read(call.copy_to, bytes, sizeof call.sum)) return false;
-  layout.address(&from, &address);
-  call.sum += part<std::int64_t>(address, 0);
-  call.copy_bytes = sizeof call.sum;
+  call.copy_bytes = element * to.elements;
+  return address;
+}
+
+// For a copy from the host to the same elements of the same type on the GPU.
+bool is_plain_copy(Value const* inputs, Call& call) {
+  if (inputs[0].tag != kTensor || inputs[1].tag != kTensor) return false;
+  Tensor const to = tensor(inputs[0].payload), from = tensor(inputs[1].payload);
+  if (from.begin == 0 || from.on_gpu() || !from.plain || from.elements != to.elements) return false;
+  int const type = type_of(from.address);
+  if (target(to, call) == nullptr || type != type_of(to.address)) return false;
+  Size element = 0;
+  call.copy_from = dense(&from.address, type, &element);
+  return call.copy_from != nullptr;
+}
+
+// For a known whole number to which one of the host is added, as models do that count their
+// batches.
+bool is_plain_sum(Value const* inputs, Call& call) {
+  if (inputs[0].tag != kTensor || inputs[1].tag != kTensor || inputs[2].payload != 1) return false;
+  Tensor const to = tensor(inputs[0].payload), from = tensor(inputs[1].payload);
+  if (from.begin == 0 || from.on_gpu() || !from.plain) return false;
+  if (to.elements != 1 || from.elements != 1 || type_of(from.address) != kInt64) return false;
+  if (target(to, call) == nullptr || type_of(to.address) != kInt64) return false;
+  std::int64_t sum = 0;
+  if (!Values::get().read(call.copy_to, reinterpret_cast<char*>(&sum), sizeof sum)) return false;
+  void* address = nullptr;
+  layout.address(&from.address, &address);
+  sum += part<std::int64_t>(address, 0);
+  std::memcpy(call.value.data(), &sum, sizeof sum);
   return true;
+}
+
+// For a tensor that is set to one number.
+bool is_plain_fill(Value const* inputs, Call& call) {
+  if (inputs[0].tag != kTensor) return false;
+  bool const is_int = inputs[1].tag == layout.int_tag;
+  if (!is_int && inputs[1].tag != layout.float_tag) return false;
+  Tensor const to = tensor(inputs[0].payload);
+  if (target(to, call) == nullptr) return false;
+  auto const number = static_cast<std::int64_t>(inputs[1].payload);
+  if (number == 0) return true;
+  if (int const type = type_of(to.address); type == kFloat) {
+    auto const real = is_int ? static_cast<double>(number) : std::bit_cast<double>(number);
+    auto const stored = static_cast<float>(real);
+    std::memcpy(call.value.data(), &stored, sizeof stored);
+    std::memcpy(call.value.data() + sizeof stored, &stored, sizeof stored);
+  } else if (type == kInt64 && is_int) {
+    std::memcpy(call.value.data(), &number, sizeof number);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+// The function for an operator that has kNative.
+Natively natively(std::string_view name) {
+  return name == "aten::copy_"  ? is_plain_copy
+         : name == "aten::add_" ? is_plain_sum
+                                : is_plain_fill;
 }
 
 void on_begin(void const* record) {
@@ -302,21 +345,18 @@ void on_begin(void const* record) {
       if (!found.on_gpu()) return;
       storages.emplace_back(found.begin, found.bytes);
       any = true;
-      small &= found.elements <= kMostElements;
-      if (all && (!is_written || (op->flags & kOverwrites) == 0)) {
-        all = found.plain && values.follows(found.begin, found.bytes);
-      }
+      bool const is_overwritten = is_written && (op->flags & kOverwrites) != 0;
+      small &= found.elements <=
+               (is_overwritten ? most_elements(type_of(found.address)) : kMostElements);
+      if (all && !is_overwritten) all = found.plain && values.follows(found.begin, found.bytes);
       if (all) all = found.plain && !layout.requires_grad(found.address);
     });
   }
-  bool const copies = ((op->flags & kCopies) != 0 && is_plain_copy(inputs, call)) ||
-                      ((op->flags & kAdds) != 0 && all && is_plain_sum(inputs, call));
+  bool const copies = all && op->natively != nullptr && op->natively(inputs, call);
   if (!copies) call.copy_bytes = 0;
   bool always = (op->flags & kAlways) != 0;
-  if (int type = -1; any && (op->flags & kCounts) != 0 && call.first != nullptr) {
-    layout.type(&call.first, &type);
-    always |= !is_real(type);
-  }
+  if (any && (op->flags & kCounts) != 0 && call.first != nullptr)
+    always |= !is_real(type_of(call.first));
   bool const asks = !copies && (op->flags & kUnwritten) == 0 &&
                     ((any && ((all && small) || always)) || (op->flags & kCreates) != 0);
   if (asks && !call.captured) {
@@ -338,6 +378,20 @@ void follow(Address to, char const* bytes, Size size) {
   Values::get().follow(to, bytes, size);
   auto& [calls, kept, storages, recent] = thread();
   if (!calls.empty()) kept.emplace_back(to, size);
+}
+
+// Notes what an operator has written that `natively` understood.
+void write(Call const& call) {
+  if (call.copy_from != nullptr) {
+    follow(call.copy_to, static_cast<char const*>(call.copy_from), call.copy_bytes);
+    return;
+  }
+  std::string bytes(call.copy_bytes, '\0');
+  if (call.value != decltype(call.value){}) {
+    for (Size index = 0; index < bytes.size(); ++index)
+      bytes[index] = call.value[index % call.value.size()];
+  }
+  follow(call.copy_to, bytes.data(), bytes.size());
 }
 
 void on_end(void const* record) {
@@ -369,10 +423,7 @@ void on_end(void const* record) {
   storages.resize(call.inputs);
   calls.pop_back();
   if (call.copy_bytes != 0 && failed) values.forget_followed(call.copy_to, call.copy_bytes);
-  if (call.copy_bytes != 0 && !failed && !call.captured)
-    follow(call.copy_to,
-           static_cast<char const*>(call.copy_from == nullptr ? &call.sum : call.copy_from),
-           call.copy_bytes);
+  if (call.copy_bytes != 0 && !failed && !call.captured) write(call);
   if (call.token != 0) {
     Unobserved const unobserved;
     layout.end(call.op, failed ? nullptr : outputs, call.token);

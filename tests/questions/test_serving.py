@@ -28,6 +28,7 @@ LIMITS = {  # largest relative error of a published line, and why it is not smal
     "activations": 0.004,  # printed with two digits
     "KV cache": 0.011,  # what is outside of PyTorch is estimated, here 0.04 GiB of 4.45 GiB
     "tokens": 0.011,
+    "graphs": 0.1,  # the driver's part is a median
 }
 FAR = {
     ("qwen3-235b-a22b", "vLLM, July 2025"): 0.19,
@@ -81,7 +82,9 @@ def test_published_numbers(case: Published) -> None:
         if case.version == MISSING and case.gpus > 1 and part in ("KV cache", "tokens"):
             assert part == "tokens" or 1.1 < answered - known < 1.4
             continue
-        limit = FAR.get((case.model, case.version), LIMITS[part])
+        limit = LIMITS[part]
+        if part != "graphs":
+            limit = FAR.get((case.model, case.version), limit)
         assert answered == pytest.approx(known, rel=limit), part
 
 

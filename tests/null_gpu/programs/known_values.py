@@ -26,7 +26,9 @@ list(wide.expand(x[0], 5, 7).shape), list(wide.view(1, x[2], -1).shape), list(wi
 list(wide.narrow(0, 0, x[0]).shape), list(wide.topk(x[0]).values.shape), len(wide.chunk(x[2]))
 [len(part) for part in torch.zeros(12, device=x.device).split([*x])]
 x.split([2, 3])[1].tolist()
-x.clone().fill_(3).tolist()
+x.clone().fill_(3).tolist(), [y := x.float(), y[1::2].fill_(-0.5), y[2].fill_(0), y.tolist()][3]
+[x.new_full((3,), -7, dtype=t).tolist() for t in (torch.int8, torch.int64, torch.half, torch.float)]
+[y := x.double().fill_(2), y.zero_(), y.tolist(), x.bool().fill_(True).tolist()][2:]
 x.new_zeros(3).add_(2).tolist()
 [y := x.clone(), y[1].add_(10), y[2].add_(2, alpha=3), y.max().add_(-4), y.tolist()][3:]
 [y := x.clone(), y[1:3].copy_(torch.tensor([8, 9])), y.tolist()][2:]
