@@ -42,7 +42,9 @@ _ACCESSORS = {
     "strides": "strides",
     "address": "data_ptr",
 }
-_PLACES = "schema inputs outputs overload keys elements storage data bytes list_tag int_tag float_tag list"
+_PLACES = """
+schema inputs outputs overload keys elements storage data bytes list_tag int_tag float_tag list
+"""
 _FUNCTIONS = "name enable requires_grad type dimensions sizes strides address describe begin end"
 _WRAP, _WRAP_COPY = (
     "_Z16THPVariable_WrapRKN2at10TensorBaseE",
