@@ -72,73 +72,32 @@ def on_ample_device(case: Case, trace: Trace) -> tuple[allocators.Allocator, dic
 # -- the requirements
 
 
-def test_01_addresses_are_aligned_and_inside_a_segment(case: Case) -> None:
-    watched = case.make()
-    for size in EDGES:
-        block = watched.allocate(size)
-        assert block is not None
-        address = watched.address(block)
-        assert address % case.alignment == 0
-        assert any(
-            s.address <= address and address + size <= s.address + s.size
-            for s in watched.allocator.snapshot()
-        )
+def test_small_and_odd_sizes_are_served_and_a_full_device_keeps_the_rules(case: Case) -> None:
+    watched, full = (
+        case.make(),
+        case.make(20 * MIB),
+    )  # after each call, the judge looks at all rules
+    assert None not in [watched.allocate(size) for size in EDGES]
+    for size in (*EDGES, 3 * MIB, 5 * MIB, 9 * MIB, 30 * MIB) * 2:
+        full.allocate(size)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_02_live_blocks_never_overlap(case: Case, seed: int) -> None:
-    drift(case.make(), seed)  # the judge compares every pair after every call
-
-
-def test_03_requested_up_to_allocated_up_to_reserved_up_to_capacity(case: Case) -> None:
-    watched = case.make(20 * MIB)
-    for size in (*EDGES, 3 * MIB, 5 * MIB, 9 * MIB, 30 * MIB) * 2:
-        watched.allocate(size)
-        stats = watched.allocator.stats()
-        assert stats.requested <= stats.allocated <= stats.reserved <= 20 * MIB
-        assert stats.reserved == watched.allocator.device.reserved
-
-
-def test_04_the_snapshot_tiles_every_segment_and_its_sums_are_the_stats(case: Case) -> None:
+def test_random_calls_keep_the_rules_and_everything_can_go_back(case: Case, seed: int) -> None:
     watched = case.make()
-    drift(watched, 4)
-    requested = allocated = reserved = 0
-    last_end = 0
-    for segment in watched.allocator.snapshot():
-        assert segment.address >= last_end
-        position = segment.address
-        for block in segment.blocks:
-            assert block.address == position
-            assert block.allocated == (block.requested > 0)
-            position += block.size
-            requested += block.requested
-            allocated += block.size if block.allocated else 0
-        last_end = segment.address + segment.size
-        assert position == last_end
-        reserved += segment.size
-    stats = watched.allocator.stats()
-    assert (requested, allocated, reserved) == (stats.requested, stats.allocated, stats.reserved)
-
-
-def test_05_with_everything_freed_nothing_is_requested_or_allocated(case: Case) -> None:
-    watched = case.make()
-    drift(watched, 5)
-    watched.free_all()
-    stats = watched.allocator.stats()
-    assert (stats.requested, stats.allocated) == (0, 0)
-    assert stats.frees == stats.allocations
-
-
-def test_06_with_everything_freed_a_trim_returns_everything(case: Case) -> None:
-    watched = case.make()
-    drift(watched, 6)
+    drift(watched, seed)
+    snapshot = watched.allocator.snapshot()
+    assert snapshot == sorted(snapshot, key=lambda segment: segment.address)
+    for segment in snapshot:
+        assert all(block.allocated == (block.requested > 0) for block in segment.blocks)
     watched.free_all()
     watched.trim()
-    assert watched.allocator.stats().reserved == watched.allocator.device.reserved == 0
+    assert watched.allocator.stats().reserved == 0
     assert watched.allocator.snapshot() == []
+    assert watched.allocate(case.largest_request(64 * MIB)) is not None
 
 
-def test_07_a_double_or_foreign_free_raises_and_changes_nothing(case: Case) -> None:
+def test_a_double_or_foreign_free_raises_and_changes_nothing(case: Case) -> None:
     watched = case.make()
     kept, freed = watched.allocate(5000), watched.allocate(5000)
     assert kept is not None
@@ -156,18 +115,21 @@ def test_07_a_double_or_foreign_free_raises_and_changes_nothing(case: Case) -> N
     watched.free(kept)
 
 
-def test_08_a_request_over_capacity_fails_and_a_later_small_one_succeeds(case: Case) -> None:
+def test_a_request_over_capacity_fails_and_a_later_small_one_succeeds(case: Case) -> None:
     watched = case.make()
-    for size in (64 * MIB + 1, GIB, 2**62, 2**62 + 1, 2**63, 2**64 - 1):
-        assert watched.allocate(size) is None
+    sizes = (64 * MIB + 1, GIB, 2**62 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 256, 2**64 - 1)
+    for size in sizes:
+        with pytest.raises(allocators.OutOfMemory, match=f"{size} bytes"):
+            watched.allocator.allocate(size)
+        watched.judge.fail()
         small = watched.allocate(1)
         assert small is not None
         watched.free(small)
-    assert watched.allocator.stats().failures == 6
+    assert watched.allocator.stats().failures == len(sizes)
 
 
 @pytest.mark.parametrize("capacity", [64 * MIB, 64 * MIB - 1, 48 * MIB + 12345, MIB, 4097, 1024])
-def test_09_a_request_that_fits_in_an_empty_device_succeeds(name: str, capacity: int) -> None:
+def test_a_request_that_fits_in_an_empty_device_succeeds(name: str, capacity: int) -> None:
     case = Case(name)
     largest = case.largest_request(capacity)
     assert largest == capacity or case.info.exemption
@@ -178,21 +140,13 @@ def test_09_a_request_that_fits_in_an_empty_device_succeeds(name: str, capacity:
         assert watched.allocate(size) is not None
 
 
-def test_09_a_fitting_request_succeeds_in_every_variant(case: Case) -> None:
+def test_a_fitting_request_succeeds_in_every_variant(case: Case) -> None:
     largest = case.largest_request(64 * MIB)
     for size in (1, 5 * MIB, largest - 1, largest):
         assert case.make(64 * MIB).allocate(size) is not None
 
 
-def test_09_a_fitting_request_succeeds_after_the_device_was_emptied(case: Case) -> None:
-    watched = case.make()
-    drift(watched, 9)
-    watched.free_all()
-    watched.trim()
-    assert watched.allocate(case.largest_request(64 * MIB)) is not None
-
-
-def test_10_the_same_trace_gets_the_same_addresses(case: Case) -> None:
+def test_the_same_trace_gets_the_same_addresses(case: Case) -> None:
     trace = in_steps(10)
     (first, once), (second, again) = (on_ample_device(case, trace) for _ in range(2))
     for column, values in once.items():
@@ -200,7 +154,7 @@ def test_10_the_same_trace_gets_the_same_addresses(case: Case) -> None:
     assert state(first) == state(second)
 
 
-def test_11_zero_bytes_give_null_and_one_byte_gives_a_block(case: Case) -> None:
+def test_zero_bytes_give_null_and_one_byte_gives_a_block(case: Case) -> None:
     watched = case.make()
     assert watched.allocator.allocate(0) == 0
     watched.allocator.deallocate(0)
@@ -212,15 +166,23 @@ def test_11_zero_bytes_give_null_and_one_byte_gives_a_block(case: Case) -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_13_every_synthetic_program_replays(case: Case, seed: int) -> None:
+def test_every_synthetic_program_replays(case: Case, seed: int) -> None:
     trace = in_steps(seed)
     allocator, placements = on_ample_device(case, trace)
     judge_placements(trace, placements, case.alignment)
     allocator.check()
 
 
-@pytest.mark.parametrize("workload", catalog.names())
-def test_13_every_bundled_workload_replays(name: str, workload: str) -> None:
+PAIRS = [
+    (name, workload)
+    for place, name in enumerate(allocators.names())
+    for number, workload in enumerate(catalog.names())
+    if (place + number) % 3 == 0
+]
+
+
+@pytest.mark.parametrize(("name", "workload"), PAIRS)
+def test_every_strategy_replays_a_third_of_the_workloads(name: str, workload: str) -> None:
     allocator, placements = on_ample_device(Case(name), load(workload))
     assert (placements["size"] >= load(workload).size[load(workload).op == ALLOC]).all()
     allocator.check()
@@ -228,7 +190,7 @@ def test_13_every_bundled_workload_replays(name: str, workload: str) -> None:
     assert allocator.device.reserved == 0
 
 
-def test_14_an_unknown_name_raises_and_the_message_lists_the_valid_ones() -> None:
+def test_an_unknown_name_raises_and_the_message_lists_the_valid_ones() -> None:
     with pytest.raises(allocators.SpecError) as caught:
         allocators.make("no_such_strategy", allocators.SimulatedDevice("1GiB"))
     assert all(name in str(caught.value) for name in allocators.names())

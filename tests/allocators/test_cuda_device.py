@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 
 import numpy as np
@@ -88,7 +87,6 @@ def test_a_dropped_device_frees_its_allocators_memory(driver: Driver) -> None:
     allocator.allocate(5 * MIB)
     assert driver.outstanding()["segments"] == 1
     del allocator
-    gc.collect()
     assert driver.outstanding() == {}
 
 
@@ -97,7 +95,6 @@ def test_two_devices_do_not_share_memory(driver: Driver) -> None:
         assert driver.outstanding() == {"contexts": 2}
         allocators.make("naive", one).allocate(900 * MIB)
         allocators.make("naive", other).allocate(900 * MIB)
-        gc.collect()
     assert driver.outstanding() == {}
 
 
@@ -135,7 +132,6 @@ def test_a_gpu_filled_by_others_is_out_of_memory(driver: Driver) -> None:
         for spec in SPECS:
             with pytest.raises(allocators.OutOfMemory, match="asked for 100"):
                 allocators.make(spec, device).allocate(100 * MIB)
-            gc.collect()
         del filler
 
 
@@ -253,7 +249,6 @@ def message(call: str, action: str) -> str:
         allocator.deallocate(kept)
         allocator.trim()
     del allocator
-    gc.collect()
     return str(caught.value)
 
 
@@ -305,7 +300,6 @@ def test_a_page_kept_by_the_driver_keeps_its_reservation(driver: Driver) -> None
         before = driver.calls("cuMemAddressFree")
         driver.fail("cuMemUnmap", 1)
         del allocator
-        gc.collect()
         assert driver.calls("cuMemAddressFree") == before
         assert (driver.outstanding()["mappings"], device.reserved) == (1, 2 * MIB)
 

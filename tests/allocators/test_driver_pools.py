@@ -199,15 +199,6 @@ def test_calls_of_a_pool_and_its_pages_have_estimated_costs() -> None:
     assert (stats.malloc_calls, stats.free_calls) == (2, 2)
 
 
-def test_refusals_can_be_injected() -> None:
-    allocator = pool("sim:1GiB,fail_call=2")
-    allocator.allocate(1)
-    with pytest.raises(allocators.OutOfMemory):
-        allocator.allocate(1)
-    allocator.allocate(1)
-    allocator.check()
-
-
 SPECS = ("cuda_async", "per_stream:of=cuda_async", "check:of=limit:bytes=200MiB,of=cuda_async")
 
 
@@ -285,9 +276,3 @@ def test_pages_change_how_much_is_enough_and_no_other_bytes() -> None:
     assert plain.counted("naive")["peak_reserved"] == 3 * MIB + 100
     assert paged.counted("naive")["peak_reserved"] == 3 * MIB + 100
     assert (plain.min_capacity("naive"), paged.min_capacity("naive")) == (4 * MIB, 6 * MIB)
-
-
-@pytest.mark.parametrize("page", ["3MiB", "512", "2GiB"])
-def test_a_page_is_a_power_of_two(page: str) -> None:
-    with pytest.raises(allocators.SpecError, match=r"page .* must be 0 or a power of two"):
-        allocators.make_device(f"sim:1GiB,page={page}")

@@ -132,33 +132,32 @@ assert alloc(1000, 0, None)
     assert len(done.stderr.splitlines()) >= len(done.stdout.splitlines())
 
 
-def test_a_fraction_of_the_gpu_is_a_limit(start: START) -> None:
-    program = start("naive")
+def served(start: START, spec: str, **options: object) -> Program:
+    program = start(spec, **options)
     _core.serve_torch(program._core)
+    return program
+
+
+@pytest.fixture
+def set_fraction() -> Iterator[Callable[[float, int], None]]:
     signature = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)
-    signature(_core.entry_point("allocbench_torch_memory_fraction"))(0.25, 0)
+    yield signature(_core.entry_point("allocbench_torch_memory_fraction"))
     _core.serve_torch(None)
-    assert program.on().device.capacity == CAPACITY // 4
-    with pytest.raises(allocators.OutOfMemory):
-        program.on().allocate(300 * MIB)
 
 
-def test_a_fraction_never_lifts_the_limit_of_a_program(start: START) -> None:
-    program = start("naive", limit=256 * MIB)
-    _core.serve_torch(program._core)
-    signature = ctypes.CFUNCTYPE(None, ctypes.c_double, ctypes.c_int)
-    set_fraction = signature(_core.entry_point("allocbench_torch_memory_fraction"))
+def test_a_fraction_of_the_gpu_is_a_limit_and_lifts_none(
+    start: START, set_fraction: Callable[[float, int], None]
+) -> None:
+    program = served(start, "naive", limit=256 * MIB)
     for fraction, expected in ((0.9, 256 * MIB), (0.125, CAPACITY // 8), (1.0, 256 * MIB)):
         set_fraction(fraction, 0)
         assert program.on().device.capacity == expected
-    _core.serve_torch(None)
-    with pytest.raises(allocators.OutOfMemory):
-        program.on().allocate(300 * MIB)
+        with pytest.raises(allocators.OutOfMemory):
+            program.on().allocate(expected + 1)
 
 
 def test_the_segment_of_an_address_is_found(start: START) -> None:
-    program = start("caching")
-    _core.serve_torch(program._core)
+    program = served(start, "caching")
     signature = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_size_t))
     base = signature(_core.entry_point("allocbench_torch_base"))
     first, second = program.on().allocate(1000), program.on().allocate(1000)

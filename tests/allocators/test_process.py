@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from allocbench import allocators
 from tests import null_driver, random_events
-from tests.conftest import MIB
+from tests.allocators.test_cuda_device import SPECS
+from tests.conftest import GIB, MIB
 
 FORKED = """
 import os, sys
@@ -73,14 +75,44 @@ import sys
 from allocbench import allocators
 from allocbench.allocators.programs import Program
 
-kept = []
+cuda, kept = allocators.CudaDevice(), []
 for name in sys.argv[1:]:
-    if allocators.info(name).name != "cuda_async":
+    if name != "cuda_async":
         kept.append(allocators.make(name, allocators.SimulatedDevice("64MiB")))
         kept[-1].allocate(1000), kept[-1].allocate(3 << 20, stream=1)
+    kept.append(allocators.make(name, cuda))
+    kept[-1].allocate(5 << 20)
     kept.append(Program(name))
-    kept[-1].on().allocate(1000)
+    memory = kept[-1].on()
+    waits, freed, _ = (memory.allocate(5 << 20, stream) for stream in (0, 7, 7))
+    memory.use_on(waits, 7)
+    memory.deallocate(waits)
+    memory.deallocate(freed)
     print(name)
+"""
+
+REFUSED = """
+import os, sys
+from allocbench import allocators
+from allocbench.allocators.programs import Program
+
+of_program = sys.argv[1] == "program"
+memory = (
+    Program("naive").on() if of_program else allocators.make(sys.argv[1], allocators.CudaDevice())
+)
+address = memory.allocate(5 << 20)
+child = os.fork()
+if child == 0:
+    try:
+        memory.allocate(500 << 20)
+    except (allocators.DeviceError, MemoryError) as error:
+        print(*str(error).split(), flush=True)
+    memory.deallocate(address)
+    sys.exit(0)
+status = os.waitpid(child, 0)[1]
+memory.deallocate(address)
+memory.trim()
+print(status, memory.device.reserved, memory.stats().failures)
 """
 
 
@@ -98,11 +130,26 @@ def test_a_child_that_is_forked_while_threads_allocate_has_a_whole_copy(name: st
     assert (done.stderr, done.returncode) == ("", 0)
 
 
-def test_a_process_may_end_with_live_blocks() -> None:
-    names = [info.name for info in allocators.strategies()]
-    done = null_driver.python(LIVE, *names)
+def test_a_process_that_ends_with_live_blocks_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    done = null_driver.python(LIVE, *SPECS, settings={"report": path, "memory": 64 * GIB})
     assert (done.stderr, done.returncode) == ("", 0)
-    assert done.stdout.split() == names
+    assert done.stdout.split() == SPECS
+    assert set(null_driver.reported(path).values()) == {0}
+
+
+@pytest.mark.parametrize(
+    "of", ["naive", "caching:expandable_segments=true", "cuda_async", "program"]
+)
+def test_a_forked_child_cannot_use_a_gpu_and_frees_nothing(tmp_path: Path, of: str) -> None:
+    path = tmp_path / "report"
+    done = null_driver.python(REFUSED, of, settings={"report": path})
+    assert done.stderr == ""
+    shown, parent = done.stdout.splitlines()
+    assert "cannot be used in the forked child" in shown
+    assert "start processes with spawn" in shown
+    assert parent == "0 0 0"
+    assert set(null_driver.reported(path).values()) == {0}
 
 
 def test_an_exception_in_a_replay_frees_its_blocks(name: str) -> None:

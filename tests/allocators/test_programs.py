@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -12,7 +10,7 @@ from allocbench import allocators
 from allocbench.allocators import _core
 from allocbench.allocators.programs import Program
 from tests.conftest import GIB, MIB, START
-from tests.null_driver import ILLEGAL_ADDRESS, NAME, OUT_OF_MEMORY, Driver, python, reported
+from tests.null_driver import ILLEGAL_ADDRESS, NAME, OUT_OF_MEMORY, Driver, python
 
 SIDE, OTHER = 0x1000, 0x2000
 SPECS = [*(info.name for info in allocators.strategies()), "caching:expandable_segments=true"]
@@ -274,26 +272,6 @@ def test_a_request_that_fails_for_another_reason_says_so(start: START, driver: D
 # -- the end
 
 
-LIVES_ON = """
-import sys
-from allocbench.allocators.programs import Program
-program = Program(sys.argv[1])
-memory = program.on()
-kept = [memory.allocate(5 << 20, stream) for stream in (0, 7, 0, 7)]
-memory.use_on(kept[0], 7)
-memory.deallocate(kept[0])
-memory.deallocate(kept[1])
-"""
-
-
-@pytest.mark.parametrize("spec", ["bfc", "caching:expandable_segments=true", "cuda_async"])
-def test_an_exiting_process_leaves_nothing_behind(tmp_path: Path, spec: str) -> None:
-    path = tmp_path / "report"
-    done = python(LIVES_ON, spec, settings={"report": path, "memory": 8 * GIB})
-    assert (done.returncode, done.stderr) == (0, "")
-    assert set(reported(path).values()) == {0}
-
-
 def test_after_close_frees_are_ignored_and_requests_fail(start: START) -> None:
     program = start("bfc")
     memory = program.on()
@@ -303,12 +281,6 @@ def test_after_close_frees_are_ignored_and_requests_fail(start: START) -> None:
     memory.deallocate(address)
     with pytest.raises(allocators.OutOfMemory, match="is closed: the process is ending"):
         memory.allocate(1000)
-
-
-def test_without_a_driver_the_first_request_fails() -> None:
-    code = "from allocbench.allocators.programs import Program\nProgram('bfc').on()"
-    done = python(code, LD_LIBRARY_PATH="/nowhere")
-    assert "SpecError: no CUDA driver found: libcuda.so.1" in done.stderr
 
 
 FIRST = """
@@ -357,19 +329,3 @@ def test_latencies_are_accurate_to_one_part_in_32() -> None:
         exact = np.sort(ticks)[max(0, int(np.ceil(share * 5000)) - 1)] * second
         assert exact * 0.999 <= latency.percentile(share) <= exact * (1 + 1 / 32) + second
     assert latency.percentile(1.0) == pytest.approx(latency.max)
-
-
-def test_a_forked_child_is_refused(tmp_path: Path) -> None:
-    code = (
-        "import os\nfrom allocbench.allocators.programs import Program\n"
-        "memory = Program('naive').on()\nkept = memory.allocate(1000)\n"
-        "if os.fork() == 0:\n"
-        "    try: memory.allocate(1000)\n"
-        "    except MemoryError as error: print(error, flush=True)\n"
-        "    memory.deallocate(kept)\n"
-        "else:\n    os.wait()\n    memory.deallocate(kept)\n"
-    )
-    done = python(code, settings={"report": tmp_path / "report"})
-    assert done.stderr == ""
-    assert "cannot be used in the forked child" in done.stdout
-    assert set(reported(tmp_path / "report").values()) == {0}

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from statistics import mean
 from typing import Any, NamedTuple
 
@@ -39,25 +40,18 @@ def now(allocator: allocators.Allocator, event: int) -> Moment:
     return Moment(event, stats.requested, stats.allocated, stats.reserved, largest)
 
 
-def walk(
-    trace: Trace, allocator: allocators.Allocator
-) -> tuple[list[Moment], list[tuple[int, int, int]]]:
-    """The trace replayed from Python: the moments after allocs and frees, and the placements."""
-    moments: list[Moment] = []
-    placements: list[tuple[int, int, int]] = []
+def played(trace: Trace, allocator: allocators.Allocator) -> Iterator[tuple[int, int, int | None]]:
+    """The trace replayed from Python: after each event its number, its op and the block's address.
+
+    The address is None for a request that failed.
+    """
     address: dict[int, int | None] = {}
-    births: list[int] = []
     for index, (op, block, size) in enumerate(rows(trace)):
+        actual = None
         if op == ALLOC:
-            try:
-                address[block] = actual = allocator.allocate(size)
-            except allocators.OutOfMemory:
-                address[block] = actual = None
-            # Addresses only decrease: memory below all earlier memory is a new segment.
-            for segment in reversed(allocator.snapshot()):
-                if not births or segment.address < births[-1]:
-                    births.append(segment.address)
-            placements.append((-1, -1, 0) if actual is None else where(allocator, births, actual))
+            with suppress(allocators.OutOfMemory):
+                actual = allocator.allocate(size)
+            address[block] = actual
         elif op == FREE:
             if (gone := address.pop(block)) is not None:
                 allocator.deallocate(gone)
@@ -65,6 +59,23 @@ def walk(
             allocator.step()
         elif op == TRIM:
             allocator.trim()
+        yield index, op, actual
+
+
+def walk(
+    trace: Trace, allocator: allocators.Allocator
+) -> tuple[list[Moment], list[tuple[int, int, int]]]:
+    """The moments after allocs and frees of a trace replayed from Python, and the placements."""
+    moments: list[Moment] = []
+    placements: list[tuple[int, int, int]] = []
+    births: list[int] = []
+    for index, op, actual in played(trace, allocator):
+        if op == ALLOC:
+            # Addresses only decrease: memory below all earlier memory is a new segment.
+            for segment in reversed(allocator.snapshot()):
+                if not births or segment.address < births[-1]:
+                    births.append(segment.address)
+            placements.append((-1, -1, 0) if actual is None else where(allocator, births, actual))
         if op in (ALLOC, FREE):
             moments.append(now(allocator, index))
     return moments, placements

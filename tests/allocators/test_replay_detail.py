@@ -11,8 +11,8 @@ import pytest
 
 from allocbench import allocators
 from allocbench.allocators.replays import CALL_KINDS
-from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace
-from tests.allocators.test_replay import program, rows
+from allocbench.workloads import ALLOC, FREE, Trace
+from tests.allocators.test_replay import played, program
 from tests.conftest import GIB, MIB, Case
 from tests.traces import make as trace_of
 
@@ -39,28 +39,6 @@ def free_classes(allocator: allocators.Allocator) -> dict[int, tuple[int, int]]:
                 blocks[block.size.bit_length() - 1] += 1
                 bytes_[block.size.bit_length() - 1] += block.size
     return {power: (blocks[power], bytes_[power]) for power in blocks}
-
-
-def by_hand(trace: Trace, allocator: allocators.Allocator, at_events: set[int]) -> dict[int, Any]:
-    """The free blocks after certain events of a trace that is replayed step by step in Python."""
-    actual: dict[int, Any] = {}
-    address: dict[int, int | None] = {}
-    for index, (op, block, size) in enumerate(rows(trace)):
-        if op == ALLOC:
-            try:
-                address[block] = allocator.allocate(size)
-            except allocators.OutOfMemory:
-                address[block] = None
-        elif op == FREE:
-            if (gone := address.pop(block)) is not None:
-                allocator.deallocate(gone)
-        elif op == MARK and block == trace.step_label:
-            allocator.step()
-        elif op == TRIM:
-            allocator.trim()
-        if index in at_events:
-            actual[index] = free_classes(allocator)
-    return actual
 
 
 @pytest.mark.parametrize("samples", [1, 5, 40])
@@ -114,7 +92,12 @@ def test_free_blocks_are_those_of_a_snapshot(case: Case) -> None:
     for event, size_class, blocks, size in zip(*columns, strict=True):
         seen.setdefault(event, {})[size_class] = (blocks, size)
     last = len(trace) - 1
-    expected = by_hand(trace, case.make(GIB).allocator, {*seen, last})
+    by_hand = case.make(GIB).allocator
+    expected = {
+        event: free_classes(by_hand)
+        for event, _, _ in played(trace, by_hand)
+        if event in {*seen, last}
+    }
     assert {event: classes for event, classes in expected.items() if classes} == seen
 
 

@@ -99,7 +99,7 @@ class Calls(RuleBasedStateMachine):
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_12_no_sequence_of_calls_breaks_a_rule(case: Case) -> None:
+def test_no_sequence_of_calls_breaks_a_rule(case: Case) -> None:
     machine = type("CallsOf", (Calls,), {"case": case})
     run_state_machine_as_test(
         machine,

@@ -17,87 +17,81 @@ ROOT = Path(__file__).parents[2]
 SIZE = 1 << 20
 APART = ("caching", "expandable", "planned")
 SHARED = ("arena", "bfc", "buddy", "free_lists", "slab", "tlsf")
-STEP = (MARK, 0, 0, 0)
+POOLS = ("cupy_pool", "rmm_pool", "rmm_arena")
+Row = tuple[int, int, int, int]  # op, block, size, stream
+STEP: Row = (MARK, 0, 0, 0)
 
 
-def reused(name: str, *rows: tuple[int, int, int, int], capacity: str = "1GiB") -> bool:
-    """Whether the last alloc of the rows (op, block, size, stream) is where the first one was."""
+def reused(name: str, *rows: Row) -> bool:
+    """Whether the last alloc is where the first one was."""
     trace = make(
         [row[:3] for row in rows],
         stream=np.array([row[3] for row in rows], np.uint16),
         labels=("step",),
     )
-    made = allocators.make(name, allocators.SimulatedDevice(capacity))
+    made = allocators.make(name, allocators.SimulatedDevice("1GiB"))
     found = allocators.replay(trace, made, placements=True).placements
     places = list(zip(found["segment"].tolist(), found["offset"].tolist(), strict=True))
     assert min(places) >= (0, 0)
     return places[-1] == places[0]
 
 
-def after_free(
-    on: int, by: int, *between: tuple[int, int, int, int], size: int = SIZE
-) -> list[tuple[int, int, int, int]]:
+def after_free(on: int, by: int, *between: Row, size: int = SIZE) -> list[Row]:
     """A block of stream 0 is freed on one stream; another one allocates."""
     return [(ALLOC, 0, size, 0), (FREE, 0, 0, on), *between, (ALLOC, 1, size, by)]
 
 
-@pytest.mark.parametrize("name", [*APART, *SHARED])
-def test_a_block_is_reused_by_its_own_stream_at_once(name: str) -> None:
-    assert reused(name, *after_free(0, 0))
-    assert reused(f"per_stream:of={name}", *after_free(0, 0))
+def per_stream(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(f"per_stream:of={name}" for name in names)
+
+
+RULES = [
+    # names, freed on, allocated by, in between, whether the block is reused
+    (APART + SHARED + per_stream(APART + SHARED) + POOLS, 0, 0, (), True),
+    (APART, 0, 1, (), False),
+    (APART, 0, 1, (STEP,), False),
+    (APART, 1, 0, (), False),  # a block that was used on another stream waits
+    (APART, 1, 1, (STEP,), False),
+    (("caching", "expandable"), 1, 0, (STEP,), True),  # `planned` follows a plan by then
+    (SHARED, 0, 1, (), True),
+    (SHARED, 1, 0, (), True),
+    (SHARED, 1, 1, (), True),
+    (per_stream(APART + SHARED), 0, 1, (), False),
+    (per_stream(SHARED), 1, 0, (), True),
+    (per_stream(APART), 1, 0, (), False),
+    (("cupy_pool", "rmm_arena"), 1, 0, (), True),
+    (("cupy_pool", "rmm_arena"), 0, 1, (), False),
+    (("rmm_pool",), 1, 1, (), True),
+    (("rmm_pool",), 0, 1, (), True),
+    (("rmm_pool",), 1, 0, (), False),
+    *((("naive", "bump"), on, by, (STEP,), False) for on in (0, 1) for by in (0, 1)),
+]
+
+
+@pytest.mark.parametrize(("names", "on", "by", "between", "expected"), RULES)
+def test_which_stream_gets_a_freed_block(
+    names: tuple[str, ...], on: int, by: int, between: tuple[Row, ...], expected: bool
+) -> None:
+    for name in names:
+        assert reused(name, *after_free(on, by, *between)) is expected, name
 
 
 @pytest.mark.parametrize("name", APART)
 def test_strategies_that_know_streams_keep_them_apart(name: str) -> None:
-    for size in (1000, SIZE, 30 * SIZE):
+    for size in (1000, 30 * SIZE):
         assert not reused(name, *after_free(0, 1, size=size))
         assert not reused(name, *after_free(0, 1, STEP, size=size))
 
 
-def test_the_pools_of_cupy_and_rmm_follow_their_own_rules() -> None:
-    for name in ("cupy_pool", "rmm_pool", "rmm_arena"):
-        assert reused(name, *after_free(0, 0))
-    assert reused("cupy_pool", *after_free(1, 0))
-    assert not reused("cupy_pool", *after_free(0, 1))
-    assert reused("rmm_pool", *after_free(1, 1))
-    assert reused("rmm_pool", *after_free(0, 1))
-    assert not reused("rmm_pool", *after_free(1, 0))
-    assert reused("rmm_arena", *after_free(1, 0))
-    assert not reused("rmm_arena", *after_free(0, 1))
-    large = [(ALLOC, 0, 2 * SIZE, 0), (FREE, 0, 0, 0), (ALLOC, 1, 2 * SIZE, 1)]
-    assert reused("rmm_arena", *large)
-
-
-@pytest.mark.parametrize("name", SHARED)
-def test_other_strategies_serve_every_stream_at_once(name: str) -> None:
-    assert reused(name, *after_free(0, 1))
-    assert reused(name, *after_free(1, 0))
-    assert reused(name, *after_free(1, 1))
+def test_the_arena_of_rmm_shares_large_blocks_among_streams() -> None:
+    assert reused("rmm_arena", *after_free(0, 1, size=2 * SIZE))
 
 
 @pytest.mark.parametrize("name", APART)
-def test_a_block_that_was_used_on_another_stream_waits_for_a_step_or_a_trim(name: str) -> None:
-    assert not reused(name, *after_free(1, 0))
-    assert not reused(name, *after_free(1, 1, STEP))
-    if name != "planned":  # which begins to follow a plan with the second step
-        assert reused(name, *after_free(1, 0, STEP))
+def test_a_trim_ends_the_wait_of_a_block_that_another_stream_used(name: str) -> None:
     kept = (ALLOC, 2, SIZE, 0)  # so that the trim does not return the segment
     rows = after_free(1, 0, (TRIM, 0, 0, 0))
     assert reused(name, rows[0], kept, *rows[1:])
-
-
-@pytest.mark.parametrize("name", [*APART, *SHARED])
-def test_per_stream_gives_a_freed_block_to_its_owner_at_once(name: str) -> None:
-    spec = f"per_stream:of={name}"
-    assert not reused(spec, *after_free(0, 1))
-    assert reused(spec, *after_free(1, 0)) is (name in SHARED)
-
-
-@pytest.mark.parametrize("name", ["naive", "bump"])
-def test_floors_reuse_nothing(name: str) -> None:
-    for on in (0, 1):
-        for by in (0, 1):
-            assert not reused(name, *after_free(on, by, STEP))
 
 
 @pytest.mark.parametrize("name", APART)

@@ -5,12 +5,8 @@ from __future__ import annotations
 
 import errno
 import json
-import os
 import re
-import shlex
-import signal
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -190,29 +186,3 @@ def test_the_module_runs_as_a_program() -> None:
     done = subprocess.run(python("compare", "text.csv"), capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
     assert re.fullmatch(r"error: text.csv: its format is not recognized: .*\n", done.stderr)
-
-
-@pytest.mark.parametrize(
-    "line", ["list", "--help", "convert gpt2-train -o -", "compare good.csv --time 0 --json -"]
-)
-def test_a_reader_that_stops_early_is_not_an_error(line: str) -> None:
-    reader, writer = os.pipe()
-    os.close(reader)
-    done = subprocess.run(python(*shlex.split(line)), stdout=writer, stderr=subprocess.PIPE)
-    os.close(writer)
-    assert done.returncode == 1
-    assert done.stderr == b""
-
-
-def test_an_interrupt_is_quiet_and_leaves_no_files() -> None:
-    before = sorted(Path().iterdir())
-    line = python("replay", "llm-decode", "--allocator=bfc", "--time=99999", "--placements=new")
-    process = subprocess.Popen(line, stderr=subprocess.PIPE)
-    while not any(path.name.endswith(".partial") for path in Path().iterdir()):
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate()
-    assert process.returncode == 130
-    assert stderr == b""
-    assert sorted(Path().iterdir()) == before

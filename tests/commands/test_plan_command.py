@@ -4,39 +4,31 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
 from allocbench import allocators
-from allocbench.cli import app
 from allocbench.workloads import ALLOC, FREE, MARK, write
+from tests.commands import error, folder
+from tests.commands import output as output_of
 from tests.traces import make
+
+__all__ = ["folder"]  # the fixture, by its import
 
 EXAMPLE = Path(__file__).parents[1] / "data/minimalloc/input.12.csv"
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "blocks.csv").write_bytes(EXAMPLE.read_bytes())
-    (tmp_path / "bad.csv").write_text("id,lower,upper,size\na,1,1,1\n")
-    (tmp_path / "huge.csv").write_text(f"id,lower,upper,size\na,0,1,{2**63 - 1}\n")
-    events = [(ALLOC, 0, 100), (ALLOC, 1, 100), (FREE, 0, 0), (ALLOC, 0, 1)]
-    write(make(events), tmp_path / "trace.parquet")
-    return tmp_path
-
-
-def run(command: str) -> Result:
-    return CliRunner().invoke(app, ["plan", *shlex.split(command)])
+def blocks(folder: Path) -> None:
+    Path("blocks.csv").write_bytes(EXAMPLE.read_bytes())
+    Path("bad.csv").write_text("id,lower,upper,size\na,1,1,1\n")
+    Path("huge.csv").write_text(f"id,lower,upper,size\na,0,1,{2**63 - 1}\n")
+    write(make([(ALLOC, 0, 100), (ALLOC, 1, 100), (FREE, 0, 0), (ALLOC, 0, 1)]), "trace.parquet")
 
 
 def output(command: str) -> str:
-    result = run(command)
-    assert result.exit_code == 0, result.output
-    return result.stdout
+    return output_of(f"plan {command}")
 
 
 @pytest.mark.parametrize("planner", allocators.planners())
@@ -105,11 +97,7 @@ def test_a_trace_is_aligned_as_allocators_align() -> None:
     ],
 )
 def test_a_mistake_is_one_line_and_exit_code_2(command: str, message: str) -> None:
-    result = run(command)
-    assert result.exit_code == 2
-    assert message in result.stderr
-    assert len(result.stderr.splitlines()) == 1
-    assert result.stdout == ""
+    assert message in error(f"plan {command}")
 
 
 @pytest.mark.parametrize(
@@ -129,13 +117,11 @@ def test_a_mistake_is_one_line_and_exit_code_2(command: str, message: str) -> No
 def test_offsets_of_another_planner(tmp_path: Path, table: str, message: str | None) -> None:
     (tmp_path / "blocks.csv").write_text("id,lower,upper,size\na,0,2,4\nb,1,3,6\n")
     (tmp_path / "own.csv").write_text(table)
-    done = run("blocks.csv --offsets own.csv --json -")
     if message:
-        assert done.exit_code == 2
-        assert message in done.stderr
+        assert message in error("plan blocks.csv --offsets own.csv --json -")
     else:
-        numbers = json.loads(done.stdout)
+        numbers = json.loads(output("blocks.csv --offsets own.csv --json -"))
         assert (numbers["height"], numbers["lower_bound"], numbers["optimal"]) == (10, 10, True)
-        assert run("blocks.csv --offsets own.csv --alignment 4 --json -").exit_code == 0
-        told = run("blocks.csv --offsets own.csv --alignment 8").stderr
-        assert told == ("error: own.csv: 1 of 2 offsets are no multiples of 8: block b is at 4\n")
+        assert output("blocks.csv --offsets own.csv --alignment 4 --json -")
+        told = error("plan blocks.csv --offsets own.csv --alignment 8")
+        assert told == "error: own.csv: 1 of 2 offsets are no multiples of 8: block b is at 4\n"

@@ -67,3 +67,25 @@ def seen(
 @cache
 def allocbench() -> list[str]:
     return [sys.executable, "-m", "allocbench"]
+
+
+def asked(*arguments: str, code: int = 0, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A command of allocbench in a process of its own, which must end with this exit code."""
+    line = [*allocbench(), *arguments]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=600, **options)
+    assert done.returncode == code, done.stderr
+    return done
+
+
+def recorded(
+    path: Path,
+    program: str,
+    *arguments: str,
+    version: str = NEWEST,
+    options: str = "",
+    code: int = 0,
+) -> subprocess.CompletedProcess[str]:
+    """`allocbench record` of one of the programs, into a file."""
+    line = ["record", "-o", str(path), *(options or "--device null:h100").split()]
+    program = str(PROGRAMS / f"{program}.py")
+    return asked(*line, "--", python(version), program, *arguments, code=code)

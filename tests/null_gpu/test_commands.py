@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,52 +14,33 @@ import pytest
 from allocbench.null_gpu import launch
 from allocbench.null_gpu.device import read as read_device
 from allocbench.workloads import read
-from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python
+from tests.null_gpu import PROGRAMS, VERSIONS, asked, python, recorded
 
 
 def test_record_writes_one_trace_with_steps(tmp_path: Path) -> None:
-    trace = tmp_path / "trace.parquet"
-    command = [*allocbench(), "record", "--device", "null:h100", "--labels", "lines", "-o"]
-    command += [str(trace), "--steps", "2", "--", python(), str(PROGRAMS / "training.py")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    options = "--device null:h100 --labels lines --steps 2"
+    done = recorded(tmp_path / "trace.parquet", "training", options=options)
     assert "reads of computed values, all of them 0" not in done.stderr  # none before the end
-    recorded = read(trace)
-    assert recorded.provenance.device == "null:h100-sxm-80gb"
-    marks = [recorded.labels[block] for block in recorded.block[recorded.op == 2]]
+    trace = read(tmp_path / "trace.parquet")
+    assert trace.provenance.device == "null:h100-sxm-80gb"
+    marks = [trace.labels[block] for block in trace.block[trace.op == 2]]
     assert marks.count("step") == 2
-    assert any("training.py" in label for label in recorded.labels)
+    assert any("training.py" in label for label in trace.labels)
 
 
 def test_record_of_two_ranks_writes_two_traces(tmp_path: Path) -> None:
-    command = [*allocbench(), "record", "--device", "null:a100-40gb,count=2", "-o"]
-    command += [str(tmp_path / "trace.parquet"), "--", python(), "-m", "torch.distributed.run"]
-    command += ["--nproc-per-node", "2", str(PROGRAMS / "distributed.py")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    line = ("record", "--device", "null:a100-40gb,count=2", "-o", str(tmp_path / "trace.parquet"))
+    launcher = (python(), "-m", "torch.distributed.run", "--nproc-per-node", "2")
+    asked(*line, "--", *launcher, str(PROGRAMS / "distributed.py"))
     traces = sorted(path.name for path in tmp_path.glob("*.parquet"))
     assert traces == ["trace-rank0-gpu0.parquet", "trace-rank1-gpu1.parquet"]
 
 
-def test_run_puts_a_program_on_an_allocator(tmp_path: Path) -> None:
-    command = [*allocbench(), "run", "--device", "null:rtx4090,memory=23.5GiB", "--allocator"]
-    command += ["bfc", "--json", str(tmp_path / "row.json"), "--", python()]
-    done = subprocess.run([*command, str(PROGRAMS / "training.py")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    title = "bfc on null:rtx-4090-24gb,memory=25232932864, NVIDIA GeForce RTX 4090"
-    assert title in " ".join(done.stderr.split())
-    (row,) = json.loads((tmp_path / "row.json").read_text())
-    assert row["device"] == "null:rtx-4090-24gb,memory=25232932864"
-    assert row["device_seconds"] is None
-    assert row["failures"] == 0
-
-
 @pytest.mark.parametrize("version", VERSIONS)
 def test_run_without_an_allocator_keeps_pytorchs_own(version: str, tmp_path: Path) -> None:
-    command = [*allocbench(), "run", "--device", "null:h100", "--json", str(tmp_path / "rows.json")]
-    command += ["--record", str(tmp_path / "trace.parquet"), "--", python(version)]
-    done = subprocess.run([*command, str(PROGRAMS / "training.py")], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    files = ("--json", str(tmp_path / "rows.json"), "--record", str(tmp_path / "trace.parquet"))
+    line = ("run", "--device", "null:h100", *files, "--", python(version))
+    done = asked(*line, str(PROGRAMS / "training.py"))
     printed = json.loads(done.stdout)
     assert printed["backend"] == "native"
     title = "native on null:h100-sxm-80gb, NVIDIA H100 80GB HBM3 (process "
@@ -77,11 +59,9 @@ def test_run_without_an_allocator_keeps_pytorchs_own(version: str, tmp_path: Pat
 def test_the_numbers_of_pytorchs_own_allocator_outlast_resets_by_the_program(
     version: str, tmp_path: Path
 ) -> None:
-    command = [*allocbench(), "run", "--allocator", "native", "--device", "null:h100,memory=1GiB"]
-    command += ["--json", str(tmp_path / "rows.json"), "--", python(version)]
-    command += [str(PROGRAMS / "resets.py"), "3"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 3, done.stderr
+    line = ("run", "--allocator", "native", "--device", "null:h100,memory=1GiB", "--json")
+    program = (python(version), str(PROGRAMS / "resets.py"), "3")
+    done = asked(*line, str(tmp_path / "rows.json"), "--", *program, code=3)
     assert "note: 1 read of a computed value, which was 0; 1 at resets.py:" in done.stderr
     accelerator = json.loads(done.stdout)["accelerator"]
     rows = json.loads((tmp_path / "rows.json").read_text())
@@ -94,9 +74,8 @@ def test_the_same_program_on_caching_has_the_numbers_of_pytorchs_own(tmp_path: P
     rows = []
     for allocator in ("native", "caching"):
         path = tmp_path / f"{allocator}.json"
-        command = [*allocbench(), "run", "--allocator", allocator, "--device", "null:h100"]
-        command += ["--json", str(path), "--", python(), str(PROGRAMS / "training.py")]
-        subprocess.run(command, capture_output=True, check=True)
+        line = ("run", "--allocator", allocator, "--device", "null:h100", "--json", str(path))
+        asked(*line, "--", python(), str(PROGRAMS / "training.py"))
         rows += json.loads(path.read_text())
     own, ours = ({name for name in row if row[name] is not None} for row in rows)
     assert own < ours
@@ -118,25 +97,19 @@ def test_the_same_program_on_caching_has_the_numbers_of_pytorchs_own(tmp_path: P
 def test_what_pytorchs_own_allocator_cannot_do_is_an_error(
     arguments: list[str], message: str
 ) -> None:
-    command = [*allocbench(), "run", "--device", "null:h100", *arguments, "--", "true"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", f"error: {message}\n")
+    done = asked("run", "--device", "null:h100", *arguments, "--", "true", code=2)
+    assert (done.stdout, done.stderr) == ("", f"error: {message}\n")
 
 
 def test_the_programs_own_exit_code_and_output_are_kept(tmp_path: Path) -> None:
-    command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]
-    command += ["--", python(), str(PROGRAMS / "values.py"), "fail"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 7
+    done = recorded(tmp_path / "a.parquet", "values", "fail", code=7)
     assert json.loads(done.stdout)["written"] == [3, 1, 4, 1, 5]
     assert (tmp_path / "a.parquet").exists()
 
 
 def test_a_shape_that_depends_on_a_value_is_reported_at_once(tmp_path: Path) -> None:
-    command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]
-    command += ["--value", "computed=3", "--", python(), str(PROGRAMS / "values.py")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    options = "--device null:h100 --value computed=3"
+    done = recorded(tmp_path / "a.parquet", "values", options=options)
     assert json.loads(done.stdout)["computed"] == 3
     warnings = [line for line in done.stderr.splitlines() if "warning" in line]
     assert [line.split(": ")[2] for line in warnings] == [
@@ -149,25 +122,15 @@ def test_a_shape_that_depends_on_a_value_is_reported_at_once(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("how", ["wait", "wait caught"])
 def test_a_loop_that_waits_for_a_value_ends_at_the_time_limit(how: str, tmp_path: Path) -> None:
-    command = [*allocbench(), "record", "--device", "null:h100", "--timeout", "2", "-o"]
-    command += [
-        str(tmp_path / "a.parquet"),
-        "--",
-        python(),
-        str(PROGRAMS / "values.py"),
-        *how.split(),
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    options = "--device null:h100 --timeout 2"
+    done = recorded(tmp_path / "a.parquet", "values", *how.split(), options=options)
     assert "while torch.empty(1, " in done.stderr
     assert read(tmp_path / "a.parquet").coverage.ends == "stopped"
 
 
 def test_a_cpu_build_is_an_error_of_one_line(tmp_path: Path) -> None:
-    command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]
-    command += ["--", *allocbench()[:1], "-c", "import torch"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
+    line = ("record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet"), "--")
+    done = asked(*line, sys.executable, "-c", "import torch", code=2)
     first = done.stderr.splitlines()[0]
     assert first.startswith("error: torch 2.13.0+cpu in ")
     assert "is not built for CUDA" in first
@@ -177,18 +140,14 @@ def test_a_cpu_build_is_an_error_of_one_line(tmp_path: Path) -> None:
 def test_a_package_that_calls_nvidias_libraries_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "cupy.py").write_text("loaded = True\n")
     program = "import importlib.util as u; assert u.find_spec('cupy'); import cupy"
-    command = [*allocbench(), "record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet")]
-    command += ["--", *allocbench()[:1], "-c", program]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 1
+    line = ("record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet"), "--")
+    done = asked(*line, sys.executable, "-c", program, code=1, cwd=tmp_path)
     assert "ImportError: cupy calls NVIDIA's libraries itself" in done.stderr
 
 
 def test_a_server_is_started_until_it_is_ready(tmp_path: Path) -> None:
-    command = [*allocbench(), "serving", "--run", "--device", "h100-sxm-80gb", "--json"]
-    command += [str(tmp_path / "a.json"), "--", python(), str(PROGRAMS / "served.py"), "fork"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    line = ("serving", "--run", "--device", "h100-sxm-80gb", "--json", str(tmp_path / "a.json"))
+    done = asked(*line, "--", python(), str(PROGRAMS / "served.py"), "fork")
     told = json.loads((tmp_path / "a.json").read_text())
     assert told["start"]["kv_tokens"] == 421_696
     assert told["start"]["reserved"] == 3 << 28  # of the engine, which the server kills at its end
@@ -197,25 +156,21 @@ def test_a_server_is_started_until_it_is_ready(tmp_path: Path) -> None:
     assert weights["computed"] == 16_062_619_648
     assert "vLLM 0.11.2 was ready after" in done.stdout
     assert f"without the start: {told['computed']['kv_tokens']:,} tokens (-0.2 %)" in done.stdout
-    options = ["--engine", "vllm-0.11", "--device", "h100-sxm-80gb", "--capture-sizes", "none"]
-    command = [*allocbench(), "serving", "llama-3-8b", *options, "--json", "-"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert told["computed"] == json.loads(done.stdout)
+    options = ("--engine", "vllm-0.11", "--device", "h100-sxm-80gb", "--capture-sizes", "none")
+    computed = asked("serving", "llama-3-8b", *options, "--json", "-")
+    assert told["computed"] == json.loads(computed.stdout)
 
 
 def test_processes_that_others_kill_are_recorded_at_the_time_limit(tmp_path: Path) -> None:
-    command = [*allocbench(), "record", "--device", "null:h100", "--timeout", "600", "-o"]
-    command += [str(tmp_path / "a.parquet"), "--", python(), str(PROGRAMS / "served.py")]
-    done = subprocess.run([*command, "spawn", "alarm"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    options = "--device null:h100 --timeout 600"
+    recorded(tmp_path / "a.parquet", "served", "spawn", "alarm", options=options)
     assert max(read(path).max_load for path in tmp_path.glob("*.parquet")) == 3 << 28
 
 
 def test_a_server_that_is_not_ready_in_time_is_an_error() -> None:
     waits = "import time, torch; torch.zeros(1, device='cuda'); time.sleep(600)"
-    command = [*allocbench(), "serving", "--run", "--timeout", "1", "--", python(), "-c", waits]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 2
+    line = ("serving", "--run", "--timeout", "1", "--", python(), "-c", waits)
+    done = asked(*line, code=2)
     assert done.stderr.endswith(": not ready after 1 s; --timeout sets the limit\n")
 
 

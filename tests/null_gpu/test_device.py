@@ -183,9 +183,3 @@ def test_the_versions_of_nvidias_libraries_are_those_torch_was_built_with(tmp_pa
     )
     build = find(package)
     assert (build.cuda, build.cudnn, build.nccl) == (12080, 91002, 22705)
-
-
-def test_another_processor_is_an_error(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("sys.platform", "darwin")
-    with pytest.raises(NullGpuError, match="needs Linux on x86_64; this is darwin on"):
-        environment(read("null:h100"), tmp_path)

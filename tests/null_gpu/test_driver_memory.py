@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from allocbench.allocators import SpecError
 from allocbench.null_gpu.device import FAILING, read
-from tests.null_gpu import PROGRAMS, ROOT, allocbench, python
+from tests.null_gpu import PROGRAMS, ROOT, asked, python
 from tests.null_gpu.core import seen
 
 MIB = 1 << 20
@@ -154,14 +154,12 @@ seen["none"] = [alloc("cudaMalloc") for _ in range(3)]
 
 
 def test_a_program_meets_a_call_that_fails(tmp_path: Path) -> None:
-    rows, codes = [], []
+    rows: list[dict[str, Any]] = []
     for fail in ("cudaMalloc:3", "cudaMalloc:3,cudaMalloc:4"):
-        command = [*allocbench(), "run", "--device", f"null:h100,fail={fail}", "--json"]
-        command += [str(tmp_path / "row.json"), "--", python(), str(PROGRAMS / "training.py")]
-        done = subprocess.run(command, capture_output=True, text=True)
-        codes.append(done.returncode)
+        line = ("run", "--device", f"null:h100,fail={fail}", "--json", str(tmp_path / "row.json"))
+        program = (python(), str(PROGRAMS / "training.py"))
+        done = asked(*line, "--", *program, code=len(rows))  # the second one fails
         rows += json.loads((tmp_path / "row.json").read_text())
-    assert codes == [0, 1]
     assert "OutOfMemoryError: CUDA out of memory" in done.stderr
     # PyTorch frees its cached memory and asks once more.
     assert [(row["retries"], row["failures"]) for row in rows] == [(1, 0), (1, 1)]

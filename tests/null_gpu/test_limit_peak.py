@@ -19,7 +19,7 @@ import yaml  # type: ignore[import-untyped]
 
 from allocbench.questions import peaks
 from allocbench.workloads import read
-from tests.null_gpu import PROGRAMS, ROOT, allocbench, python
+from tests.null_gpu import ROOT, asked, python, recorded
 from tests.null_gpu.test_program_workloads import a_cache_of_its_own
 
 __all__ = ["a_cache_of_its_own"]  # the fixture, by its import
@@ -160,9 +160,7 @@ except PeakError as error:
 
 
 def test_a_block_counts_its_additional_memory(both: str) -> None:
-    command = [both, "-m", "allocbench", "record", "--device", "null:l4", "-o", "t.parquet", "--"]
-    done = subprocess.run([*command, both, "-c", BLOCK], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = asked("record", "--device", "null:l4", "-o", "t.parquet", "--", both, "-c", BLOCK)
     assert "allocates 12.0 MiB at its peak, 7.00 MiB above the limit of 5.00 MiB" in done.stdout
 
 
@@ -171,11 +169,8 @@ RUNS = int(os.environ.get("ALLOCBENCH_TEST_RUNS", "8"))
 
 
 def test_many_runs_give_no_false_alarm_and_one_percent_more_is_found(tmp_path: Path) -> None:
-    line = [*allocbench(), "record", "--device", "null:l4", "--labels", "lines"]
-    line += ["-o", str(tmp_path / "run.parquet"), "--"]
-    command = [python(), str(PROGRAMS / "repeated.py"), str(RUNS + 1)]
-    done = subprocess.run([*line, *command], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    options = "--device null:l4 --labels lines"
+    recorded(tmp_path / "run.parquet", "repeated", str(RUNS + 1), options=options)
     traces = [read(tmp_path / f"run-process{run}-gpu0.parquet") for run in range(RUNS + 1)]
     baseline, *others, planted = [peaks.peak_of(trace) for trace in traces]
     assert len(others) == RUNS - 1

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +10,17 @@ import pytest
 
 from allocbench.questions.holding import by_module, holders
 from allocbench.workloads import MARK, Trace, block_origins, read
-from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python
+from tests.null_gpu import VERSIONS, recorded
 
 UP, DOWN = 4 * (512 * 2048 + 2048), 4 * (2048 * 512 + 512)
 """Bytes of the parameters of one layer."""
 
 
-def recorded(
+def trace_of(
     folder: Path, how: str, *, version: str, labels: str = "lines", on: str = "null:l4"
 ) -> Trace:
     path = folder / f"{how}-{labels}.parquet"
-    line = [*allocbench(), "record", "--device", on, "--labels", labels, "-o", str(path), "--"]
-    command = [*line, python(version), str(PROGRAMS / "modules.py"), how]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    recorded(path, "modules", how, version=version, options=f"--device {on} --labels {labels}")
     return read(path)
 
 
@@ -43,7 +39,7 @@ def check(trace: Trace) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_model_by_module(tmp_path: Path, version: str) -> None:
-    trace = recorded(tmp_path, "plain", version=version)
+    trace = trace_of(tmp_path, "plain", version=version)
     check(trace)
     assert trace.label is not None
     of_forward = [name.endswith(" forward") for name in trace.labels]
@@ -62,7 +58,7 @@ def test_a_model_by_module(tmp_path: Path, version: str) -> None:
         "layers.0": of_layer,
         "layers.1": of_layer,
     }
-    unwatched = recorded(tmp_path, "plain", version=version, labels="none")
+    unwatched = trace_of(tmp_path, "plain", version=version, labels="none")
     assert np.array_equal(trace.op, unwatched.op)
     assert np.array_equal(trace.size, unwatched.size)
 
@@ -70,4 +66,4 @@ def test_a_model_by_module(tmp_path: Path, version: str) -> None:
 @pytest.mark.parametrize("how", ["compiled", "checkpointed", "parallel", "profiled"])
 def test_modules_of_a_model_that_is_wrapped(tmp_path: Path, how: str) -> None:
     on = "null:l4,rank=0,world=2" if how == "parallel" else "null:l4"
-    check(recorded(tmp_path, how, version=VERSIONS[0], on=on))
+    check(trace_of(tmp_path, how, version=VERSIONS[0], on=on))

@@ -14,7 +14,7 @@ from allocbench.base import cards
 from allocbench.base.files import cache
 from allocbench.questions.hazards import breaks
 from allocbench.workloads import read
-from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python, seen
+from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, asked, python, seen
 
 MODEL = """
 import sys, torch
@@ -40,12 +40,6 @@ def a_cache_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text(MODEL)
-
-
-def asked(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run([*allocbench(), *arguments], capture_output=True, text=True)
-    assert done.returncode == code, done.stderr
-    return done
 
 
 FIT = ("fit", "--allocators", "caching", "--time-limit", "0", "--json", "-")
@@ -135,13 +129,6 @@ def test_the_first_and_the_last_rank() -> None:
     assert "rank0" in done.stderr
     assert "rank7" in done.stderr
     assert done.stdout.startswith("distributed")
-
-
-def test_a_cpu_build_is_an_error_of_one_line() -> None:
-    done = asked("fit", "--", allocbench()[0], "train.py", code=2)
-    assert done.stdout == ""
-    assert done.stderr.count("\n") == 1
-    assert "is not built for CUDA" in done.stderr
 
 
 def test_vary_finds_the_largest_batch_that_fits() -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -14,21 +13,17 @@ from allocbench.questions.holding import holders
 from allocbench.verification.verify import verify
 from allocbench.workloads import ALLOC, MARK, Trace, catalog, read, write
 from allocbench.workloads.block_origins import PARAMETERS, STATE
-from allocbench.workloads.recording import has_cuda
-from benchmarks import gpu_programs
 from benchmarks.workshop import second_runs
 from benchmarks.workshop.bundled_traces import DEVICE, TORCH, files, trace_of
-from tests.null_gpu import NEWEST, PROGRAMS, ROOT, allocbench, python
+from tests.null_gpu import NEWEST, ROOT, python, recorded
 from tests.traces import assert_same
 
 
-def recorded(program: str, into: Path, *arguments: str, labels: str = "none") -> Trace:
+def trace_of_program(program: str, into: Path, *arguments: str, labels: str = "none") -> Trace:
     """The trace that `allocbench record` writes for a program on a null GPU."""
-    command = [*allocbench(), "record", "--device", "null:h100", "--labels", labels, "-o"]
-    command += [str(into / "trace.parquet"), "--", python(), str(PROGRAMS / f"{program}.py")]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return read(into / "trace.parquet")
+    path = into / "trace.parquet"
+    recorded(path, program, *arguments, options=f"--device null:h100 --labels {labels}")
+    return read(path)
 
 
 def labels_of(trace: Trace) -> set[str]:
@@ -47,7 +42,7 @@ def kinds_of(trace: Trace) -> dict[str, int]:
 
 
 def test_a_step_ends_with_the_first_optimizer_unless_the_program_says_so(tmp_path: Path) -> None:
-    trace = recorded("optimizers", tmp_path, labels="operators")
+    trace = trace_of_program("optimizers", tmp_path, labels="operators")
     assert trace.steps == 3
     assert {"aten::addmm", "aten::randn"} <= labels_of(trace)
     assert sorted(set(trace.stream.tolist())) == [0, 1]
@@ -58,7 +53,7 @@ def test_a_step_ends_with_the_first_optimizer_unless_the_program_says_so(tmp_pat
     first = int(np.argmax((trace.op == MARK) & (trace.block == trace.step_label)))
     assert "Optimizer.step#Adam.step" in marks_of(trace)[:first]
 
-    annotated = recorded("optimizers", tmp_path, "annotate", labels="lines")
+    annotated = trace_of_program("optimizers", tmp_path, "annotate", labels="lines")
     assert annotated.steps == 3
     assert marks_of(annotated)[0] == "step"
     assert not any("allocbench" in label for label in annotated.labels)
@@ -100,7 +95,7 @@ def test_second_runs_are_made_again(tmp_path: Path) -> None:
 
 def test_kinds_do_not_depend_on_labels(tmp_path: Path) -> None:
     operators, lines = (
-        kinds_of(recorded("optimizers", tmp_path, labels=labels))
+        kinds_of(trace_of_program("optimizers", tmp_path, labels=labels))
         for labels in ("operators", "lines")
     )
     assert operators == lines
@@ -111,16 +106,3 @@ def test_the_bundled_traces_are_of_the_tested_pytorch() -> None:
     made_with = {catalog.load(name).provenance.torch for name in catalog.captured()}
     assert made_with == {NEWEST} == {TORCH}
     assert f"TRACES := build/torch/{NEWEST}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
-
-
-def test_a_program_is_benchmarked_on_a_null_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CUDA_PYTHON", python())
-    row = gpu_programs.run("null", "slab", "vit-serve")
-    assert isinstance(row, dict)
-    assert (row["device"], row["device_kind"]) == ("null:h100-sxm-80gb", "null")
-    assert row["peak_reserved"] > row["peak_requested"] > 800 << 20
-    assert row["fragmentation_ratio"] == 1 - row["peak_allocated"] / row["peak_reserved"]
-    assert row["alloc_p50_seconds"] > 0
-    assert (row["device_seconds"], row["device_seconds_source"]) == (None, None)
-    if not has_cuda():
-        assert "libcuda.so.1" in str(gpu_programs.run("cuda", "slab", "vit-serve"))

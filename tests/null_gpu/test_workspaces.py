@@ -7,7 +7,6 @@ import ctypes
 import json
 import math
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from allocbench.null_gpu.device import read, workspace_rules
 from allocbench.null_gpu.launch import Summary, core, notes
 from allocbench.workloads import read as read_trace
 from allocbench.workloads.modelled_workspaces import modelled
-from tests.null_gpu import PROGRAMS, VERSIONS, allocbench, python
+from tests.null_gpu import VERSIONS, asked, recorded
 from tests.null_gpu import seen as seen_on_null
 from tests.null_gpu.core import seen
 
@@ -137,10 +136,7 @@ def test_another_assumption_is_an_option_of_the_device() -> None:
 def test_allocs_of_workspaces_are_marked_and_counted(labels: str, tmp_path: Path) -> None:
     path = tmp_path / "trace.parquet"
     on = "null:a100-40gb,convolution_workspace=copies,fft_workspace=once,solver_workspace=1000"
-    command = [*allocbench(), "record", "--device", on, "--labels", labels, "-o", str(path)]
-    command += ["--", python(), str(PROGRAMS / "workspaces.py")]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    done = recorded(path, "workspaces", options=f"--device {on} --labels {labels}")
     # A forward convolution copies its input and its filter, with 3 channels padded to 4; the
     # backward pass of the first layer copies its output as well.
     copies = 2 * 16 * 16 * 4 * 4 + 8 * 3 * 3 * 4 * 4
@@ -155,9 +151,7 @@ def test_allocs_of_workspaces_are_marked_and_counted(labels: str, tmp_path: Path
     assert modelled(read_trace(path)) == expected
     allocs, total = (sum(one) for one in zip(*expected.values(), strict=True))
     assert f"{allocs} allocs of {total:,} bytes in all are modelled workspaces: " in done.stderr
-    shown = subprocess.run(
-        [*allocbench(), "inspect", str(path)], capture_output=True, text=True, check=True
-    )
+    shown = asked("inspect", str(path))
     assert f"{allocs} allocs of {total:,} bytes" in " ".join(shown.stdout.split())
 
 

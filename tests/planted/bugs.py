@@ -95,7 +95,7 @@ BUGS = (
         "!request.planned || ",
         (
             "tests/allocators/strategies/test_arena.py"
-            "::test_a_longer_sequence_falls_back_after_the_extra_request",
+            "::test_a_request_that_the_plan_cannot_hold_falls_back",
         ),
         "a live block is inside one segment",
     ),
@@ -115,7 +115,7 @@ BUGS = (
         "allocators/native/strategies/caching.cpp",
         "rest >= PytorchSettings::kRounding",
         "rest > PytorchSettings::kRounding",
-        ("tests/allocators/strategies/test_caching_placements.py",),
+        ("tests/allocators/strategies/test_placements.py",),
         "test_block_for_block",
     ),
     Bug(
@@ -151,7 +151,7 @@ BUGS = (
         "allocators/native/planners/fast_planners.cpp",
         "std::tie(right.size, left.first, b) < std::tie(left.size, right.first, a)",
         "std::tie(left.first, right.size, b) < std::tie(right.first, left.size, a)",
-        ("tests/allocators/planners/test_greedy_by_size.py",),
+        ("tests/allocators/planners/test_rules.py",),
         "test_offsets_follow_the_rule",
     ),
     Bug(

@@ -43,9 +43,7 @@ DRAWN = (
         "allocators/native/planners/arena_planner.hpp",
         "    schedule(preserve_inputs, preserve_intermediates);\n",
         "    schedule(preserve_intermediates, preserve_inputs);\n",
-        (
-            "tests/allocators/planners/test_arena_planner.py::test_simple_graph_with_inputs_preserved",
-        ),
+        ("tests/allocators/planners/test_arena_planner.py::test_simple_graphs_of_tflite",),
     ),
     Bug(
         "undoing a placement leaves the top of its sections",

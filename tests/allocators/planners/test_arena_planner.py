@@ -59,65 +59,42 @@ TEMPORARY: list[Op] = [([0, 1], [2], []), ([2, 0], [4], [5]), ([4], [3], [])]
 WITH_OPTIONAL: list[Op] = [([0, 1], [2], []), ([2, 0], [4], [5]), ([4, OPTIONAL], [3], [])]
 
 
-def test_simple_graph_with_inputs_preserved() -> None:
-    plan = Planned([0, 1], TWO_OUTPUTS, [3], preserve_inputs=True).run()
+OPTIONAL_INPUT: list[Op] = [*TWO_OUTPUTS[:2], ([4, OPTIONAL, 5], [3], [])]
+PERSISTENT = {1: Placement.PERSISTENT}
+AFTER = {2: 1, 5: 2, 4: 5}  # in the order of the temporary's graph
+SIMPLE: dict[str, tuple[Planned, dict[int, int]]] = {
+    # each tensor lies right after another one; those that are not named lie at 0
     # +0 +1 +2 +4 +5 -2 +3 -4 -5
-    assert plan.offset(0) == 0
-    assert plan.offset(1) == plan.after(0)
-    assert plan.offset(2) == plan.after(1)
-    assert plan.offset(4) == plan.after(2)
-    assert plan.offset(5) == plan.after(4)
-    assert plan.offset(3) == plan.after(1)
-
-
-def test_simple_graph_with_optionals() -> None:
-    operators: list[Op] = [*TWO_OUTPUTS[:2], ([4, OPTIONAL, 5], [3], [])]
-    plan = Planned([0, OPTIONAL, 1], operators, [3]).run()
+    "inputs preserved": (
+        Planned([0, 1], TWO_OUTPUTS, [3], preserve_inputs=True),
+        {1: 0, 2: 1, 4: 2, 5: 4, 3: 1},
+    ),
     # +0 +1 +2 -1 +4 +5 -2 -0 +3 -4 -5
-    assert plan.offset(0) == 0
-    assert plan.offset(1) == plan.after(0)
-    assert plan.offset(2) == plan.after(1)
-    assert plan.offset(4) == plan.after(2)
-    assert plan.offset(5) == plan.after(4)
-    assert plan.offset(3) == 0
-
-
-def test_simple_graph_with_persistent_tensor() -> None:
-    kinds = {1: Placement.PERSISTENT}
-    plan = Planned([0, OPTIONAL, 1], WITH_OPTIONAL, [3], kinds, variables=[1]).run()
-    assert plan.planner.address(0) != plan.planner.address(1)
+    "optionals": (Planned([0, OPTIONAL, 1], OPTIONAL_INPUT, [3]), {1: 0, 2: 1, 4: 2, 5: 4}),
     # +0 +1 +2 -1 +5 +4 -2 -0 -5 +3 -4
-    assert plan.offset(0) == 0
-    assert plan.offset(1) == 0
-    assert plan.offset(2) == plan.after(0)
-    assert plan.offset(5) == plan.after(2)
-    assert plan.offset(4) == plan.after(5)
-    assert plan.offset(3) == 0
-    assert plan.planner.persistent_arena_size == size_of(1)
-
-
-def test_simple_graph_with_temporary() -> None:
-    plan = Planned([0, 1], TEMPORARY, [3]).run()
-    # +0 +1 +2 -1 +5 +4 -2 -0 -5 +3 -4
-    assert plan.offset(0) == 0
-    assert plan.offset(1) == plan.after(0)
-    assert plan.offset(2) == plan.after(1)
-    assert plan.offset(5) == plan.after(2)
-    assert plan.offset(4) == plan.after(5)
-    assert plan.offset(3) == 0
-
-
-@pytest.mark.parametrize("placement", [Placement.DYNAMIC, Placement.NONE])
-def test_a_tensor_that_is_not_in_the_arena_has_no_offset(placement: Placement) -> None:
-    plan = Planned([0, 1], TEMPORARY, [3], {1: placement}).run()
+    "persistent": (
+        Planned([0, OPTIONAL, 1], WITH_OPTIONAL, [3], PERSISTENT, variables=[1]),
+        AFTER | {2: 0},
+    ),
+    "temporary": (Planned([0, 1], TEMPORARY, [3]), AFTER | {1: 0}),
     # +0 +2 +5 +4 -2 -0 -5 +3 -4
-    assert plan.offset(1) is None
-    assert plan.planner.address(1) == 0
-    assert plan.offset(0) == 0
-    assert plan.offset(2) == plan.after(0)
-    assert plan.offset(5) == plan.after(2)
-    assert plan.offset(4) == plan.after(5)
-    assert plan.offset(3) == 0
+    "dynamic": (Planned([0, 1], TEMPORARY, [3], {1: Placement.DYNAMIC}), AFTER | {2: 0}),
+    "none": (Planned([0, 1], TEMPORARY, [3], {1: Placement.NONE}), AFTER | {2: 0}),
+}
+
+
+@pytest.mark.parametrize("name", SIMPLE)
+def test_simple_graphs_of_tflite(name: str) -> None:
+    planned, after = SIMPLE[name]
+    plan = planned.run()
+    outside = name in ("dynamic", "none")
+    for tensor in range(6):
+        expected = plan.after(after[tensor]) if tensor in after else 0
+        assert plan.offset(tensor) == (None if outside and tensor == 1 else expected), tensor
+    if name == "persistent":
+        assert plan.planner.address(0) != plan.planner.address(1)
+        assert plan.planner.persistent_arena_size == size_of(1)
+    assert not outside or plan.planner.address(1) == 0
 
 
 def test_with_intermediates_preserved_only_temporaries_die() -> None:

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
-from allocbench import allocators
 from tests.allocators.strategies.seen import segments
 from tests.conftest import MIB, Case
 from tests.oracle import Watched
 
-Make = Callable[..., allocators.Allocator]
 STEP = (4 * MIB, 300, MIB, 7 * MIB, 5000)
 
 
@@ -83,25 +81,19 @@ def test_memory_of_the_first_step_is_returned_when_the_plan_is_made() -> None:
     assert segments(watched.allocator) == []
 
 
-def test_requests_beyond_the_plan_fall_back() -> None:
+@pytest.mark.parametrize(
+    ("sizes", "planned"),
+    [
+        ((*STEP, 100, 200), 5),  # two requests more
+        ((4 * MIB + 1, 300, MIB, 7 * MIB - 1000, 1), 4),  # a larger one, and two smaller ones
+        ([2 * size for size in STEP], 0),
+    ],
+)
+def test_a_request_that_the_plan_cannot_hold_falls_back(sizes: Sequence[int], planned: int) -> None:
     watched = arena()
     run_step(watched)
-    run_step(watched, (*STEP, 100, 200))
-    assert counts(watched) == (len(STEP), len(STEP) + 2)
-
-
-def test_a_larger_request_falls_back_and_a_smaller_one_does_not() -> None:
-    watched = arena()
-    run_step(watched)
-    run_step(watched, (4 * MIB + 1, 300, MIB, 7 * MIB - 1000, 1))
-    assert counts(watched) == (len(STEP) - 1, len(STEP) + 1)
-
-
-def test_a_longer_sequence_falls_back_after_the_extra_request() -> None:
-    watched = arena()
-    run_step(watched)
-    run_step(watched, [2 * size for size in STEP])
-    assert counts(watched) == (0, 2 * len(STEP))
+    run_step(watched, sizes)
+    assert counts(watched) == (planned, len(STEP) + len(sizes) - planned)
 
 
 def test_a_block_that_outlived_its_step_is_not_planned() -> None:
@@ -210,8 +202,3 @@ def test_steps_that_drift_never_corrupt(seed: int) -> None:
     assert planned > 0
     assert fallback > 25
     assert planned + fallback == watched.allocator.stats().allocations
-
-
-def test_a_segment_below_256_bytes_is_refused(make: Make) -> None:
-    with pytest.raises(allocators.SpecError, match="arena: option segment"):
-        make("arena:segment=255")

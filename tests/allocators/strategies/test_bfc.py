@@ -1,22 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""bfc: each rule of TensorFlow's allocator on a case computed by hand."""
+"""bfc: limits and boundaries of TensorFlow's rules; its placements are in test_placements.py."""
 
 from __future__ import annotations
 
 import math
 import random
 from bisect import insort
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 import pytest
 
 from allocbench import allocators
-from tests.allocators.strategies.seen import blocks, granted, place, segments
-from tests.conftest import GIB, MIB
-
-Make = Callable[..., allocators.Allocator]
+from tests.allocators.strategies.seen import blocks, granted, segments
+from tests.conftest import GIB, MIB, Make
 
 
 def with_free_chunks(allocator: allocators.Allocator, sizes: list[int]) -> list[int]:
@@ -95,21 +93,6 @@ def test_a_fraction_below_one_byte_always_splits(make: Make) -> None:
     assert blocks(allocator)[0][:4] == [768, -256, 256, 512]
 
 
-def test_the_last_region_takes_the_rest_of_the_limit(make: Make) -> None:
-    allocator = make(f"bfc:memory_limit={10 * MIB + 77}")
-    for _ in range(10):
-        allocator.allocate(MIB)
-    assert segments(allocator) == [2 * MIB, 4 * MIB, 4 * MIB]
-    with pytest.raises(allocators.OutOfMemory):
-        allocator.allocate(1)
-
-
-def test_without_growth_one_region_has_the_whole_limit(make: Make) -> None:
-    allocator = make("bfc:allow_growth=false,memory_limit=100000100")
-    allocator.allocate(1)
-    assert segments(allocator) == [100000000 // 256 * 256]
-
-
 FIRST_CUTS = [16000000000, 14400000000, 12960000000, 11664000000, 10497599488]
 
 
@@ -176,22 +159,6 @@ def test_garbage_collection_that_would_not_suffice_returns_nothing(make: Make) -
     assert allocator.stats().retries == 0
 
 
-def test_garbage_collection_waits_until_no_region_is_available(make: Make) -> None:
-    allocator = make("bfc:memory_limit=64MiB,garbage_collection=true")
-    allocator.deallocate(allocator.allocate(2 * MIB))
-    allocator.allocate(3 * MIB)
-    assert segments(allocator) == [2 * MIB, 4 * MIB]
-
-
-def test_without_garbage_collection_no_region_is_returned(make: Make) -> None:
-    allocator = make("bfc:memory_limit=8MiB")
-    for address in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
-        allocator.deallocate(address)
-    with pytest.raises(allocators.OutOfMemory):
-        allocator.allocate(8 * MIB)
-    assert segments(allocator) == [2 * MIB, 4 * MIB]
-
-
 def test_coalesced_regions_become_one(make: Make) -> None:
     allocator = make("bfc:coalesce_regions=true", alignment=4096)
     first, second = allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)
@@ -204,27 +171,6 @@ def test_coalesced_regions_become_one(make: Make) -> None:
     allocator.deallocate(first)
     allocator.trim()
     assert allocator.device.stats().free_calls == 2
-
-
-def test_a_chunk_can_span_joined_regions(make: Make) -> None:
-    allocator = make("bfc:coalesce_regions=true", alignment=4096)
-    allocator.allocate(MIB)
-    # The free MiB at the end joins the new 4 MiB region: less than twice the size needed.
-    across = allocator.allocate(3 * MIB)
-    assert place(allocator, across) == (0, MIB)
-    assert blocks(allocator) == [[MIB, 5 * MIB]]
-
-
-def test_garbage_collection_sees_joined_regions_as_one(make: Make) -> None:
-    spec = "bfc:coalesce_regions=true,garbage_collection=true,memory_limit=14MiB"
-    allocator = make(spec, alignment=4096)
-    kept = allocator.allocate(2 * MIB)
-    allocator.deallocate(allocator.allocate(4 * MIB))
-    with pytest.raises(allocators.OutOfMemory):  # the idle 4 MiB are not a region of their own
-        allocator.allocate(9 * MIB)
-    allocator.deallocate(kept)
-    allocator.allocate(9 * MIB)
-    assert segments(allocator) == [14 * MIB]
 
 
 def limit(make: Make, options: str, capacity: int) -> int:
@@ -253,23 +199,3 @@ def test_the_system_reserve_matches_tensorflow(make: Make, capacity: int, reserv
 def test_the_memory_limit_can_be_a_fraction_of_the_capacity(make: Make) -> None:
     assert limit(make, ",per_process_memory_fraction=0.1", 10 * GIB) == GIB
     assert limit(make, ",per_process_memory_fraction=0.1,system_reserve=true", 10 * GIB) == GIB
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        "memory_limit=1GiB,per_process_memory_fraction=0.5",
-        "memory_limit=255",
-        "per_process_memory_fraction=0",
-        "per_process_memory_fraction=1.5",
-        "per_process_memory_fraction=nan",
-        "fragmentation_fraction=-0.1",
-        "fragmentation_fraction=1.5",
-        "retry_seconds=-1",
-        "retry_seconds=nan",
-        "retry_seconds=86401",
-    ],
-)
-def test_options_out_of_range_are_refused(make: Make, options: str) -> None:
-    with pytest.raises(allocators.SpecError, match="bfc: option"):
-        make(f"bfc:{options}")

@@ -3,14 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from allocbench import allocators
-from tests.conftest import KIB, MIB
-
-Make = Callable[..., allocators.Allocator]
+from tests.conftest import KIB, MIB, Make
 
 
 def log(allocator: allocators.Allocator, size: int) -> list[str]:

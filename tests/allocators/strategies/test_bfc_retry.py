@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 
 import pytest
 
 from allocbench import allocators
-from tests.conftest import MIB
+from tests.conftest import MIB, Make
 
-Make = Callable[..., allocators.Allocator]
 LONG = "bfc:memory_limit=2MiB,retry_seconds=600"  # longer than any test takes
 BRIEF = "bfc:memory_limit=2MiB,retry_seconds=0.02"
 

@@ -3,18 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.workloads import ALLOC, FREE, MARK
-from tests.allocators.strategies.seen import blocks, segments
-from tests.conftest import MIB
-from tests.traces import make as trace_of
+from tests.allocators.strategies.seen import segments
+from tests.conftest import MIB, Make
 
-Make = Callable[..., allocators.Allocator]
 SPEC = "bfc:timestamped_frees=true"
 
 
@@ -26,92 +20,6 @@ def unsafe(allocator: allocators.Allocator) -> int:
 def early(allocator: allocators.Allocator) -> int:
     """Number of chunks made safe early for lack of memory."""
     return allocator.counters()["early_chunks"]
-
-
-def test_a_freed_chunk_is_reused_only_after_a_step(make: Make) -> None:
-    allocator = make(SPEC)
-    first = allocator.allocate(4096)
-    allocator.deallocate(first)
-    assert allocator.allocate(4096) != first
-    allocator.step()
-    assert allocator.allocate(4096) == first
-    assert early(allocator) == 0
-
-
-def test_a_step_makes_earlier_frees_safe(make: Make) -> None:
-    allocator = make(SPEC)
-    before, after = allocator.allocate(512), allocator.allocate(512)
-    allocator.deallocate(before)
-    allocator.step()
-    allocator.deallocate(after)
-    assert unsafe(allocator) == 1
-    assert allocator.allocate(512) == before
-    assert allocator.allocate(512) not in {before, after}
-
-
-def test_chunks_coalesce_when_they_become_safe(make: Make) -> None:
-    allocator = make(SPEC)
-    chunks = [allocator.allocate(size) for size in (512, 1024, 2048)]
-    allocator.allocate(256)
-    for chunk in chunks:
-        allocator.deallocate(chunk)
-    assert blocks(allocator)[0][:4] == [-512, -1024, -2048, 256]
-    allocator.step()
-    assert allocator.allocate(3584) == chunks[0]
-    assert blocks(allocator)[0][:2] == [3584, 256]
-
-
-def test_a_safe_chunk_does_not_coalesce_with_an_unsafe_one(make: Make) -> None:
-    allocator = make(SPEC)
-    left, middle, right = (allocator.allocate(1024) for _ in range(3))
-    allocator.allocate(256)
-    allocator.deallocate(left)
-    allocator.step()
-    allocator.deallocate(middle)
-    allocator.deallocate(right)
-    assert blocks(allocator)[0][:4] == [-1024, -1024, -1024, 256]
-    allocator.step()
-    assert allocator.allocate(3072) == left
-
-
-def test_a_chunk_of_a_batch_joins_one_neighbor_on_each_side(make: Make) -> None:
-    allocator = make(SPEC)
-    first, second, third = (allocator.allocate(size) for size in (512, 1024, 2048))
-    allocator.allocate(256)
-    allocator.deallocate(third)
-    allocator.step()
-    allocator.allocate(8192)
-    allocator.deallocate(first)
-    allocator.deallocate(second)
-    allocator.step()
-    allocator.allocate(8192)
-    # The first chunk has absorbed the second, which would have joined the third.
-    assert blocks(allocator)[0][:3] == [-1536, -2048, 256]
-    allocator.check()
-    allocator.deallocate(allocator.allocate(1500))
-    allocator.step()
-    assert allocator.allocate(3584) == first
-
-
-def test_a_batch_is_joined_in_the_order_of_the_frees(make: Make) -> None:
-    allocator = make(SPEC)
-    first, second, third = (allocator.allocate(size) for size in (512, 1024, 2048))
-    allocator.allocate(256)
-    allocator.deallocate(third)
-    allocator.step()
-    allocator.allocate(8192)
-    allocator.deallocate(second)
-    allocator.deallocate(first)
-    allocator.step()
-    assert allocator.allocate(3584) == first  # the second chunk joined both
-
-
-def test_a_new_region_is_preferred_to_an_unsafe_chunk(make: Make) -> None:
-    allocator = make(SPEC)
-    allocator.deallocate(allocator.allocate(2 * MIB))
-    allocator.allocate(2 * MIB)
-    assert segments(allocator) == [2 * MIB, 4 * MIB]
-    assert early(allocator) == 0
 
 
 def test_out_of_memory_makes_chunks_safe_one_by_one_in_free_order(make: Make) -> None:
@@ -173,14 +81,6 @@ def test_chunks_of_returned_regions_are_forgotten(make: Make) -> None:
     allocator.check()
 
 
-def test_regions_with_unsafe_chunks_count_as_idle(make: Make) -> None:
-    allocator = make(SPEC + ",memory_limit=6MiB,garbage_collection=true")
-    for chunk in [allocator.allocate(2 * MIB), allocator.allocate(4 * MIB)]:
-        allocator.deallocate(chunk)
-    allocator.allocate(6 * MIB)
-    assert segments(allocator) == [6 * MIB]
-
-
 def test_a_trim_does_not_need_a_step(make: Make) -> None:
     allocator = make(SPEC)
     allocator.allocate(2 * MIB)
@@ -206,22 +106,6 @@ def test_the_statistics_count_an_unsafe_chunk_as_free(make: Make) -> None:
     stats = allocator.stats()
     assert (stats.requested, stats.allocated, stats.reserved) == (0, 0, 2 * MIB)
     assert allocator.largest_free() == 2 * MIB
-
-
-def test_the_marks_of_a_trace_are_the_steps(make: Make) -> None:
-    step = [(ALLOC, 0, MIB), (FREE, 0, 0), (ALLOC, 1, MIB), (FREE, 1, 0), (MARK, 0, 0)]
-    trace = trace_of(step * 3, labels=("step",))
-    result = allocators.replay(trace, make(SPEC), placements=True).placements
-    np.testing.assert_array_equal(result["offset"], [0, MIB] * 3)
-    without = allocators.replay(trace, make("bfc"), placements=True).placements
-    np.testing.assert_array_equal(without["offset"], [0] * 6)
-
-
-def test_other_marks_are_not_steps(make: Make) -> None:
-    step = [(ALLOC, 0, MIB // 2), (FREE, 0, 0), (MARK, 0, 0)]
-    trace = trace_of(step * 3, labels=("forward",))
-    result = allocators.replay(trace, make(SPEC), placements=True).placements
-    np.testing.assert_array_equal(result["offset"], [0, MIB // 2, MIB])
 
 
 def test_without_the_option_no_chunks_are_counted(make: Make) -> None:

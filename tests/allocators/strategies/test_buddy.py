@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import permutations
 
 import pytest
@@ -12,9 +11,7 @@ from hypothesis import strategies as st
 
 from allocbench import allocators
 from tests.allocators.strategies.seen import blocks, granted, place, segments
-from tests.conftest import GIB, MIB
-
-Make = Callable[..., allocators.Allocator]
+from tests.conftest import GIB, MIB, Make
 
 
 @pytest.mark.parametrize(
@@ -39,14 +36,6 @@ def test_the_waste_stays_below_a_half(size: int) -> None:
     block = granted(allocator, allocator.allocate(size))
     assert block.bit_count() == 1
     assert block - size < block / 2
-
-
-@pytest.mark.parametrize("power", range(10, 40))
-def test_the_waste_can_reach_one_byte_less_than_half(make: Make, power: int) -> None:
-    allocator = make("buddy", "4TiB")
-    allocator.allocate(2**power + 1)
-    stats = allocator.stats()
-    assert stats.allocated - stats.requested == stats.allocated // 2 - 1
 
 
 def test_the_smallest_block_that_is_large_enough_is_halved(make: Make) -> None:
@@ -144,9 +133,3 @@ def test_idle_regions_are_returned_before_a_retry(make: Make) -> None:
     allocator.allocate(4 * MIB)
     assert segments(allocator) == [4 * MIB]
     assert allocator.stats().retries == 1
-
-
-@pytest.mark.parametrize("options", ["region=512", "region=3MiB", "region=0"])
-def test_a_region_must_be_a_power_of_two_from_1_kib(make: Make, options: str) -> None:
-    with pytest.raises(allocators.SpecError, match="buddy: option region"):
-        make(f"buddy:{options}")

@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from allocbench import allocators
 from tests.allocators.strategies.seen import place, segments
-from tests.conftest import MIB
-
-Make = Callable[..., allocators.Allocator]
+from tests.conftest import MIB, Make
 
 
 def test_it_is_never_recommended() -> None:

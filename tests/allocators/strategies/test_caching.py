@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -12,10 +11,8 @@ from allocbench import allocators
 from allocbench.allocators.replays import CALL_KINDS
 from allocbench.workloads import ALLOC, FREE
 from tests.allocators.strategies.seen import blocks, granted, segments
-from tests.conftest import GIB, MIB
+from tests.conftest import GIB, MIB, Make
 from tests.traces import make as trace_of
-
-Make = Callable[..., allocators.Allocator]
 
 
 def fails(allocator: allocators.Allocator, size: int) -> bool:
@@ -45,18 +42,6 @@ def test_a_size_says_how_much_is_granted_and_from_which_segment(
     allocator = make("caching")
     assert granted(allocator, allocator.allocate(size)) == rounded
     assert segments(allocator) == [segment]
-
-
-def test_in_2_12_the_block_made_first_is_taken_among_equals(make: Make) -> None:
-    for version, first in (("2.13", 0), ("2.12", 3)):
-        allocator = make(f"caching:version={version}")
-        held = [allocator.allocate(MIB) for _ in range(4)]
-        allocator.deallocate(held[0])
-        allocator.deallocate(held[1])  # one block of 2 MiB, split once more by the next two
-        assert [allocator.allocate(MIB), allocator.allocate(MIB)] == held[:2]
-        allocator.deallocate(held[0])
-        allocator.deallocate(held[3])
-        assert allocator.allocate(MIB) == held[first]
 
 
 def test_a_block_freed_on_another_stream_waits_for_the_next_step(make: Make) -> None:
@@ -127,12 +112,6 @@ class TestMaxSplitSize:
         assert allocator.stats().retries == 0
 
 
-def test_sizes_are_rounded_to_divisions_between_powers_of_two(make: Make) -> None:
-    allocator = make("caching:roundup_power2_divisions=4")
-    for size, rounded in ((1200, 1536), (2049, 2560), (4096, 4096), (5 * MIB + 1, 6 * MIB)):
-        assert granted(allocator, allocator.allocate(size)) == rounded
-
-
 @pytest.mark.parametrize(
     ("version", "sizes"),
     [
@@ -155,36 +134,11 @@ def test_requests_below_10_mib_share_segments_of_large_segment_size_mb(make: Mak
     assert segments(allocator) == [40 * MIB]
 
 
-def test_a_memory_fraction_is_a_limit_without_a_call_to_the_device(make: Make) -> None:
-    allocator = make("caching:per_process_memory_fraction=0.5", 100 * MIB)
-    allocator.allocate(30 * MIB)
-    assert fails(allocator, 22 * MIB)
-    assert allocator.allocate(20 * MIB)
-    assert allocator.device.stats().malloc_calls == 2
-
-
 def test_a_fraction_of_one_is_a_limit_only_up_to_2_9(make: Make) -> None:
     for version, calls in (("2.9", 0), ("2.10", 2), ("2.11", 2), ("2.13", 2)):
         allocator = make(f"caching:version={version},per_process_memory_fraction=1", 10 * MIB)
         assert fails(allocator, 12 * MIB)
         assert allocator.device.stats().refused_calls == calls
-
-
-def test_garbage_collection_gives_back_what_has_been_unused_for_long(make: Make) -> None:
-    allocator = make(
-        "caching:garbage_collection_threshold=0.5,per_process_memory_fraction=0.9", 200 * MIB
-    )
-    old, young = allocator.allocate(50 * MIB), allocator.allocate(30 * MIB)
-    allocator.deallocate(old)
-    allocator.allocate(14 * MIB)  # from the old block
-    allocator.allocate(12 * MIB)
-    allocator.allocate(16 * MIB)
-    assert segments(allocator) == [50 * MIB, 30 * MIB]
-    allocator.deallocate(young)
-    aged = allocator.allocate(32 * MIB)
-    allocator.deallocate(aged)
-    allocator.allocate(40 * MIB)
-    assert segments(allocator) == [50 * MIB, 32 * MIB, 40 * MIB]
 
 
 class TestExpandableSegments:
@@ -277,20 +231,6 @@ class TestExpandableSegments:
         assert allocator.device.stats().map_calls == 3
 
 
-def test_throwing_early_returns_no_cached_memory_to_the_device(make: Make) -> None:
-    """What the real allocator does is in the recorded placements (see data/caching)."""
-    for setting, served in (("false", True), ("true", False)):
-        allocator = make(f"caching:throw_on_cudamalloc_oom={setting}", capacity="64MiB")
-        allocator.deallocate(allocator.allocate(40 * MIB))
-        if served:
-            allocator.allocate(50 * MIB)
-        else:
-            with pytest.raises(allocators.OutOfMemory):
-                allocator.allocate(50 * MIB)
-            assert segments(allocator) == [40 * MIB]
-        assert allocator.device.stats().free_calls == int(served)
-
-
 def test_throwing_early_is_kept_when_settings_change(make: Make) -> None:
     allocator = make("caching:conf=throw_on_cudamalloc_oom:True", capacity="64MiB")
     allocator.change_settings("max_split_size_mb:40")
@@ -308,40 +248,6 @@ def test_a_conf_is_accepted_as_it_stands(make: Make) -> None:
     allocator.deallocate(allocator.allocate(38 * MIB))
     assert granted(allocator, allocator.allocate(9 * MIB)) == 12 * MIB
     assert segments(allocator) == [40 * MIB, 12 * MIB]
-
-
-@pytest.mark.parametrize(
-    ("options", "rule"),
-    [
-        ("version=2.16", "must be 2.1 to 2.15"),
-        ("large_segment_size_mb=32,version=2.10", "must be 20 in version 2.10"),
-        ("max_split_size_mb=19", "must be a whole number of at least 20"),
-        ("max_split_size_mb=20.5", "must be a whole number"),
-        ("max_split_size_mb=20,version=2.9", "must be a whole number of at least 21"),
-        ("max_split_size_mb=30,large_segment_size_mb=40", "must be a whole number of at least 40"),
-        ("max_non_split_rounding_mb=10", "must be a whole number of at least 20"),
-        ("large_segment_size_mb=10", "must be a whole number of at least 11"),
-        ("large_segment_size_mb=24,version=2.9", "must be 20 in version 2.9"),
-        ("large_segment_size_mb=15,expandable_segments=true", "must be even"),
-        ("roundup_power2_divisions=3", "must be a power of two, or a list"),
-        ("roundup_power2_divisions=[3:2]", "must be a power of two, or a list"),
-        ("roundup_power2_divisions=[4:3]", "must be a power of two, or a list"),
-        ("roundup_power2_divisions=[4:2", "must be a power of two, or a list"),
-        ("roundup_power2_divisions=", "must be a power of two, or a list"),
-        ("garbage_collection_threshold=1", "must be greater than 0 and less than 1"),
-        ("per_process_memory_fraction=1.5", "must be from 0 to 1"),
-        ("conf=max_split_size_mb:7", "max_split_size_mb=7 must be"),
-        ("conf=max_split_size_mb:", "must be key:value"),
-        ("conf=a:1,:2", "must be key:value"),
-        ("conf=backend:cudaMallocAsync", "native"),
-        ("conf=nothing:1", "no option 'nothing'; valid options: .*max_split_size_mb"),
-        ("conf=version:2.9", "PyTorch has no setting 'version'"),
-        ("conf=max_split_size_mb:30,max_split_size_mb=40", "max_split_size_mb=40 is given twice"),
-    ],
-)
-def test_settings_out_of_range_are_refused(options: str, rule: str) -> None:
-    with pytest.raises(allocators.SpecError, match=rule):
-        allocators.make(f"caching:{options}", allocators.SimulatedDevice("1GiB"))
 
 
 def test_garbage_collection_returns_segments_in_the_order_of_their_sizes() -> None:

@@ -4,16 +4,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 
 import pytest
 
 from allocbench import allocators
 from allocbench.workloads import catalog
 from tests.allocators.strategies.seen import blocks, granted, segments
-from tests.conftest import GIB, MIB
+from tests.conftest import GIB, MIB, Make
 
-Make = Callable[..., allocators.Allocator]
 PAGE = 2 * MIB
 
 
@@ -309,12 +307,6 @@ def test_larger_pages_are_mapped_and_moved_whole(make: Make) -> None:
     allocator.deallocate(second)
     allocator.allocate(18 * MIB)
     assert segments(allocator) == [18 * MIB]
-
-
-@pytest.mark.parametrize("option", ["page=0", "page=3MiB", "slack=-1", "slack=nan", "small=-1"])
-def test_an_invalid_option_is_an_error(make: Make, option: str) -> None:
-    with pytest.raises(allocators.SpecError, match=option):
-        make(f"expandable:{option}")
 
 
 # -- guarantees, checked from the outside

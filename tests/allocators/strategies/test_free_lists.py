@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from allocbench import allocators
 from tests.allocators.strategies.seen import blocks, granted, place, segments
-from tests.conftest import GIB, MIB
-
-Make = Callable[..., allocators.Allocator]
+from tests.conftest import GIB, MIB, Make
 
 
 @pytest.mark.parametrize(
@@ -104,11 +100,3 @@ def test_a_buffer_with_a_live_slice_is_never_returned(make: Make) -> None:
     assert segments(allocator) == [MIB]
     assert allocator.allocate(MIB - 1024) == freed
     allocator.deallocate(kept)
-
-
-@pytest.mark.parametrize(
-    "options", ["round=0", "round=2GiB", "buffer=1023", "round=2MiB,buffer=1MiB"]
-)
-def test_options_out_of_range_are_refused(make: Make, options: str) -> None:
-    with pytest.raises(allocators.SpecError, match="free_lists: option"):
-        make(f"free_lists:{options}")

@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from allocbench import allocators
 from tests.allocators.strategies.seen import blocks, granted, place, segments
-from tests.conftest import GIB, KIB, MIB
+from tests.conftest import GIB, KIB, MIB, Make
 
-Make = Callable[..., allocators.Allocator]
 STACK = "ggml_pool:vmm=true"
 
 

@@ -3,15 +3,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from allocbench import allocators
 from tests.allocators.strategies.seen import blocks, place, segments
-from tests.conftest import KIB, MIB
-
-Make = Callable[..., allocators.Allocator]
+from tests.conftest import KIB, MIB, Make
 
 
 @pytest.mark.parametrize(

@@ -4,15 +4,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 
-from allocbench import allocators
-from tests.conftest import MIB, Case
+from tests.conftest import MIB, Case, Make
 from tests.oracle import Watched
 
-Make = Callable[..., allocators.Allocator]
 PAGE = 2 * MIB
 WEIGHTS = (3 * MIB, 5 * MIB, 9 * MIB)
 

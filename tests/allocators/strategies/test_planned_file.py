@@ -12,8 +12,8 @@ import pytest
 from allocbench import allocators
 from allocbench.workloads import catalog, lifetimes, write_plan
 from allocbench.workloads.trace import Trace
-from tests.allocators.strategies.test_planned import Make, counted, get, planned
-from tests.conftest import MIB
+from tests.allocators.strategies.test_planned import counted, get, planned
+from tests.conftest import MIB, Make
 
 
 def plan_of(trace: Trace, path: Path) -> str:

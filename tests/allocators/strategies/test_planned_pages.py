@@ -8,8 +8,8 @@ import random
 import pytest
 
 from allocbench import allocators
-from tests.allocators.strategies.test_planned import PAGE, Make, counted, get, planned, run_step
-from tests.conftest import MIB
+from tests.allocators.strategies.test_planned import PAGE, counted, get, planned, run_step
+from tests.conftest import MIB, Make
 
 
 @pytest.mark.parametrize(
@@ -133,9 +133,3 @@ def test_a_block_freed_on_another_stream_waits_for_a_step(make: Make) -> None:
     assert allocator.allocate(PAGE // 4, stream=1) != block
     allocator.step()
     assert allocator.allocate(PAGE // 4, stream=1) == block
-
-
-@pytest.mark.parametrize("page", ["0", "3MiB", "1MiB"])
-def test_a_page_is_a_multiple_of_the_granularity(make: Make, page: str) -> None:
-    with pytest.raises(allocators.SpecError, match=f"page={page} must be a multiple of .*2097152"):
-        make(f"planned:page={page}")

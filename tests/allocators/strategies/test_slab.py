@@ -3,15 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
-from allocbench import allocators
 from tests.allocators.strategies.seen import blocks, granted, place, segments
-from tests.conftest import GIB, MIB
-
-Make = Callable[..., allocators.Allocator]
+from tests.conftest import GIB, MIB, Make
 
 
 @pytest.mark.parametrize(
@@ -84,9 +79,3 @@ def test_empty_slabs_of_other_classes_make_room_on_a_full_device(make: Make) -> 
     allocator.deallocate(allocator.allocate(6 * MIB))
     assert granted(allocator, allocator.allocate(5 * MIB)) == 5 * MIB
     assert allocator.stats().retries == 1
-
-
-@pytest.mark.parametrize("option", ["slab=255", "empty_slabs=-1", "empty_slabs=1.5"])
-def test_an_invalid_option_is_an_error(make: Make, option: str) -> None:
-    with pytest.raises(allocators.SpecError, match=option):
-        make(f"slab:{option}")

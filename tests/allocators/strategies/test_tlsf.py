@@ -3,15 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from allocbench import allocators
 from tests.allocators.strategies.seen import blocks, granted, place, segments
-from tests.conftest import MIB
+from tests.conftest import MIB, Make
 
-Make = Callable[..., allocators.Allocator]
 KIB = 1024
 
 
