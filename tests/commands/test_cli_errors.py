@@ -29,22 +29,12 @@ EVERY = [info.name for info in allocators.strategies()]
 @pytest.mark.parametrize(
     ("argument", "told"),
     [
-        (
-            "god.csv",
-            "god.csv: neither a file nor a workload; did you mean good.csv",
-        ),
+        ("god.csv", "god.csv: neither a file nor a workload; did you mean good.csv"),
         ("gpt2-trian", "gpt2-trian: neither a file nor a workload; did you mean gpt2-train?"),
-        (
-            "nothing-like-it",
-            "nothing-like-it: neither a file nor a workload; `allocbench list workloads` shows",
-        ),
+        ("nothing-like-it", "nothing-like-it: neither a file nor a workload; `allocbench list"),
         ("nowhere/t.csv", "nowhere/t.csv: neither a file nor a workload; there is no folder now"),
         ("missing.csv:device=1", "missing.csv: neither a file nor a workload; "),
-        (
-            "text.csv",
-            "text.csv: its format is not recognized: line 1 is 'hello'; expected the columns"
-            " op,id,size for a trace as CSV. Known formats: Parquet; CSV op,id,size; ",
-        ),
+        ("text.csv", "text.csv: its format is not recognized: line 1 is 'hello'; expected the"),
         ("broken.csv", "broken.csv: line 3: 'a,x,7q': size '7q' is not a whole number of bytes"),
         ("dead.csv", "dead.csv: line 4: 'f,0,': block 0 is not live; expected the id of a block"),
         ("cut.parquet", "cut.parquet: "),
@@ -59,10 +49,7 @@ def test_an_invalid_trace_is_an_error(command: str, argument: str, told: str) ->
     ("option", "told"),
     [
         ("--device sim:-1", "--device sim:-1: '-1' is not a number of bytes"),
-        (
-            "--device sim:1GiB,speed=9",
-            "has no option 'speed'; valid options: addresses, alignment,",
-        ),
+        ("--device sim:1GiB,speed=9", "has no option 'speed'; valid options: addresses"),
         ("--device gpu:0", "no device is called 'gpu'; valid: sim:CAPACITY"),
         ("--device fast-card", "no such card; these are: rtx-3070-8gb,"),
         ("--device sim:60KiB", "a capacity of 60.00 KiB (61440 bytes) is too small"),

@@ -58,10 +58,7 @@ def test_every_nvidia_card_can_be_a_null_gpu() -> None:
     ("spec", "complaint"),
     [
         ("null:voodoo2", "'voodoo2' is not a card that the null GPU supports; these are: rtx-3070"),
-        (
-            "null:rtx4900",
-            "'rtx4900' is not a card that the null GPU supports; nearest: rtx-4090-24gb",
-        ),
+        ("null:rtx4900", "'rtx4900' is not a card that the null GPU supports; nearest"),
         ("null:h101", "'h101' is not a card that the null GPU supports; nearest: h100-pcie-80gb"),
         ("null", "'' is not a card"),
         ("null:mi300x", "'mi300x' is not a card that the null GPU supports"),

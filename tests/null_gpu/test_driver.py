@@ -6,6 +6,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,10 +34,14 @@ def made(name, *arguments):
 """
 
 
+def driven(program: str, **settings: int | str) -> Any:
+    """What a program stores in `seen` with these functions at hand."""
+    return seen(BEFORE + program, **settings)
+
+
 def test_functions_of_the_driver_by_name() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 address, status = c_void_p(), c_int()
 def looked_up(name):
     old = call("cuGetProcAddress", name, byref(address), 13000, U(0)), bool(address.value)
@@ -53,9 +58,8 @@ seen["table"] = call("cuGetExportTable", byref(address), bytes(16))
 
 
 def test_the_driver_is_initialized_by_a_call_and_then_needs_a_context() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 seen["before"] = [call("cuDeviceGetCount", byref(c_int())), alloc()[0]]
 call("cuInit", 0)
 seen["initialized"] = [call("cuDeviceGetCount", byref(c_int())), alloc()[0]]
@@ -83,14 +87,13 @@ seen["in a context"] = alloc()[0]
 
 
 def test_the_runtime_makes_a_context_by_itself() -> None:
-    found = seen(BEFORE + "gpu.null_cudaSetDevice(0)\nseen['alloc'] = alloc()[0]\n")
+    found = driven("gpu.null_cudaSetDevice(0)\nseen['alloc'] = alloc()[0]\n")
     assert found == {"alloc": 0}
 
 
 def test_what_a_context_holds_goes_with_it() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 context(1)
 current = c_void_p()
 alloc()
@@ -121,9 +124,8 @@ seen["still there"] = call("cuMemFree_v2", kept)
 
 
 def test_a_forked_child_cannot_use_the_driver() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 import os
 context()
 child = os.fork()
@@ -136,9 +138,8 @@ seen["child"] = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def test_wrong_handles_are_errors() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 context()
 stream, event = made("cuStreamCreate", 1), made("cuEventCreate", 0)
 for name, handle in (("cuStreamDestroy_v2", stream), ("cuEventDestroy_v2", event)):
@@ -161,9 +162,8 @@ seen["empty"] = call("cuMemAlloc_v2", byref(address), c_size_t(0))
 
 
 def test_reserved_addresses_are_memory_once_they_are_mapped() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 context()
 address, piece, flags = U(), U(), U()
 call("cuMemAddressReserve", byref(address), c_size_t(4 << 20), c_size_t(0), U(0), U(0))
@@ -194,9 +194,8 @@ seen["accessible"] = states()
 
 
 def test_the_work_of_a_held_stream_ends_when_it_is_released_or_waited_for() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 context()
 side, other = made("cuStreamCreate", 1), made("cuStreamCreate", 0)
 def recorded(stream):
@@ -271,9 +270,8 @@ READY, NOT_READY = 0, 600
     ],
 )
 def test_late_events_are_ready_after_any_wait(wait: str, launch: str) -> None:
-    found = seen(
-        BEFORE
-        + LATE.replace("cudaGraphLaunch(None, ", launch)
+    found = driven(
+        LATE.replace("cudaGraphLaunch(None, ", launch)
         + f"""
 {wait}
 seen["waited"] = states(), states()
@@ -290,9 +288,8 @@ seen["again"] = states()
 
 
 def test_a_program_that_polls_a_late_event_goes_on() -> None:
-    found = seen(
-        BEFORE
-        + LATE
+    found = driven(
+        LATE
         + """
 seen["polled"] = [call("cuEventQuery", events[0]) for _ in range(2)]
 seen["then"] = states()
@@ -304,13 +301,12 @@ seen["then"] = states()
 
 
 def test_events_are_ready_at_once_unless_they_are_late() -> None:
-    assert seen(BEFORE + LATE)["recorded"] == [[READY] * 2] * 2
+    assert driven(LATE)["recorded"] == [[READY] * 2] * 2
 
 
 def test_a_block_freed_on_a_busy_stream_is_not_used_any_more() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 context()
 stream, pool, value, address = made("cuStreamCreate", 1), c_void_p(), c_uint64(), U()
 properties = (ctypes.c_char * 88)()
@@ -346,9 +342,8 @@ seen["last"] = [call("cuMemFreeAsync", address, stream), *outstanding()[4:6], ou
 
 
 def test_an_event_of_a_capture_cannot_be_queried() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 context()
 stream, event = made("cuStreamCreate", 1), made("cuEventCreate", 0)
 call("cuStreamBeginCapture_v2", stream, 0)

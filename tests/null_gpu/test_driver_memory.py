@@ -47,10 +47,14 @@ def used():
 """
 
 
+def driven(program: str, **settings: int | str) -> Any:
+    """What a program stores in `seen` with these functions at hand."""
+    return seen(BEFORE + program, **settings)
+
+
 def test_memory_is_mapped_as_the_driver_documents_it() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 _, address = reserve(16)
 (_, two), (_, four), (_, gone) = create(2), create(4), create(2)
 call("cuMemRelease", gone)
@@ -90,9 +94,8 @@ seen["freed"] = [call("cuMemAddressFree", address, size(8)),
 
 
 def test_a_handle_of_mapped_memory_keeps_it() -> None:
-    found = seen(
-        BEFORE
-        + """
+    found = driven(
+        """
 (_, address), (_, piece), again = reserve(2), create(2), U()
 map(address, 0, 2, piece)
 inside = c_void_p(address.value + 5)
@@ -169,10 +172,7 @@ def test_a_program_meets_a_call_that_fails(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fail", "complaint"),
     [
-        (
-            "cudaMaloc:1",
-            "fail=cudaMaloc:1: cudaMaloc cannot be made to fail; these can: cudaMalloc",
-        ),
+        ("cudaMaloc:1", "fail=cudaMaloc:1: cudaMaloc cannot be made to fail; these can"),
         ("cudaMalloc", "fail=cudaMalloc: write FUNCTION:NUMBER or FUNCTION:NUMBER:ERROR"),
         ("cudaMalloc:x", "fail=cudaMalloc:x: write FUNCTION:NUMBER"),
         ("cudaMalloc:1:0", "fail=cudaMalloc:1:0: 0 is not an error of CUDA"),

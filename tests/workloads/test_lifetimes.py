@@ -113,14 +113,8 @@ def test_lifetimes_as_people_write_them(tmp_path: Path, text: str, zipped: bool)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (
-            "id,lower,end,size\na,3,2,1\n",
-            "end 2 is not above lower 3; expected ID,FROM,TO,SIZE",
-        ),
-        (
-            "id,lower,end,size\na,3,3,1\na,4,4,1\n",
-            "line 3: 'a,4,4,1': line 2 already has the id 'a'",
-        ),
+        ("id,lower,end,size\na,3,2,1\n", "end 2 is not above lower 3; expected ID,FROM,TO,SIZE"),
+        ("id,lower,end,size\na,3,3,1\na,4,4,1\n", "line 3: 'a,4,4,1': line 2 already has the id"),
         ("id,lower,upper,size,alignment\na,1,2,1,64\n", "alignment '64' is not supported"),
         ("id,lower,upper,size,gaps\na,1,9,1,3-4\n", "gaps '3-4' is not supported"),
         ("id,id,lower,upper,size\na,a,1,9,1\n", "line 1: no header"),

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,11 @@ def compared(
 ) -> Comparison:
     made.write(tmp_path, BASE)
     made.write(tmp_path, HEAD, made.NUMBERS | head, **changes)
+    return both(tmp_path, statements)
+
+
+def both(tmp_path: Path, statements: Sequence[Statement] = ()) -> Comparison:
+    """The comparison of the results of BASE and HEAD."""
     found = asv.cells(tmp_path)
     base, new = ([cell for cell in found if cell.commit == commit] for commit in (BASE, HEAD))
     return gate.compare(base, new, statements)
@@ -59,9 +65,7 @@ def counted(
     """The comparison of instructions of bfc and naive, and of nothing else."""
     made.write(tmp_path, BASE, {made.INSTRUCTIONS: before})
     made.write(tmp_path, HEAD, {made.INSTRUCTIONS: after})
-    found = asv.cells(tmp_path)
-    base, new = ([cell for cell in found if cell.commit == commit] for commit in (BASE, HEAD))
-    return gate.compare(base, new, stated)
+    return both(tmp_path, stated)
 
 
 def test_more_instructions_are_a_change(tmp_path: Path) -> None:
@@ -116,9 +120,7 @@ def test_a_commit_whose_build_failed_has_failed(tmp_path: Path) -> None:
 def test_a_benchmark_that_the_head_does_not_have_has_failed(tmp_path: Path) -> None:
     made.write(tmp_path, BASE)
     made.write(tmp_path, HEAD, {made.EXTERNAL: [0.25, made.NAN]})
-    found = asv.cells(tmp_path)
-    base, head = ([cell for cell in found if cell.commit == commit] for commit in (BASE, HEAD))
-    assert gate.compare(base, head).outcome == "failed"
+    assert both(tmp_path).outcome == "failed"
 
 
 @pytest.mark.parametrize(

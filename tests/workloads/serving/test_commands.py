@@ -51,10 +51,7 @@ def test_a_model_can_be_given_in_the_spec_or_as_an_option() -> None:
         ("inspect log --model gpt-5", "log: model=gpt-5 must be one of llama-3-8b, llama-3-70b"),
         ("inspect log:memory=10GiB", "log: no room for keys and values: weights of 15.0 GiB"),
         ("inspect log:seed=1", "log: is request log, which has no option 'seed'; valid options:"),
-        (
-            "inspect gpt2-train --model llama-3-8b",
-            "gpt2-train is a bundled trace and has no",
-        ),
+        ("inspect gpt2-train --model llama-3-8b", "gpt2-train is a bundled trace and has no"),
         ("inspect random --model llama-3-8b", "random: no option 'model'; valid options: allocs,"),
         ("inspect good.csv --model llama-3-8b", "good.csv: is CSV op,id,size, which has no option"),
         ("plan good.csv --model llama-3-8b", "good.csv: is CSV op,id,size, which has no option"),

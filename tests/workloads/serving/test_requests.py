@@ -274,10 +274,7 @@ def test_columns_are_recognized_by_their_meaning(
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (
-            "time,timestamp,input_tokens,output_tokens\n1,1,2,3\n",
-            "its columns time and timestamp may both be the arrival: leave one of them",
-        ),
+        ("time,timestamp,input_tokens,output_tokens\n1,1,2,3\n", "its columns time and timestamp"),
         ("time,input_tokens,output_tokens\n1,2\n", "line 2: 2 fields, not 3"),
         ("time,input_tokens,output_tokens\nnoon,2,3\n", "line 2: time 'noon' is not a number"),
         ("time,input_tokens,output_tokens\n", "holds no requests"),
@@ -298,10 +295,7 @@ def test_columns_are_recognized_by_their_meaning(
         ),
         ('[{"conversations": [{"value": 3}]}]', "conversation 0 has a turn without a text"),
         ('{"input_len": 1, "output_len": true}\n', "output_len 'True' is not a whole number"),
-        (
-            '{"time": [], "input_len": 1, "output_len": 2}\n',
-            "time '[]' is not a number, nor a date",
-        ),
+        ('{"time": [], "input_len": 1, "output_len": 2}\n', "time '[]' is not a number, nor a"),
         ('{"input_lens": [1], "output_lens": [1, 2]}', "are not two lists of equal length"),
         ('{"input_lens": [1], "output_lens": ["a"]}', "output_lens has a value that is not"),
         ('{"input_lens": [1], "output_lens": [1]', "Expecting"),
@@ -372,10 +366,7 @@ def test_other_files_are_not_logs(text: str) -> None:
         (AZURE.partition("\n")[0] + "\n", "holds no requests"),
         (AZURE.replace(",396,109", ",396"), "line 3: 2 fields, not 3"),
         (AZURE.replace(",396,", ",x,").replace("\n", "\n\n"), "line 5: ContextTokens 'x' is not"),
-        (
-            MOONCAKE.replace("27500", "27.5"),
-            "line 2: timestamp '27.5' is not a whole number of mil",
-        ),
+        (MOONCAKE.replace("27500", "27.5"), "line 2: timestamp '27.5' is not a whole number of"),
         (BAILIAN.replace("61", "NaN"), "line 2: timestamp 'nan' is not a number of seconds from 0"),
         (BAILIAN.replace("61", "true"), "line 2: timestamp 'True' is not a number of seconds"),
         (BURST.replace("45.5", "soon"), "line 3: Timestamp 'soon' is not a number"),
