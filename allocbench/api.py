@@ -43,6 +43,7 @@ from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
 from allocbench.questions import tune as tuning
 from allocbench.questions.best import of_settings, to_use
+from allocbench.questions.occupancy import beside
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.check import RECORDED, Answer
@@ -101,7 +102,7 @@ def explain(workload: Workload, allocator: str = "caching", device: str = DEVICE
     See `allocbench.questions.explain.frame`.
     """
     trace, device = _case(workload, device)
-    return explaining.frame(explaining.explain(trace, allocator, device))
+    return explaining.frame(explaining.explain(trace, allocator, beside(device, trace)))
 
 
 def whatif(
@@ -128,8 +129,9 @@ def tune(
     budget: int = BUDGET,
 ) -> pd.DataFrame:
     """The settings that were tried, the best first: see `allocbench.questions.tune.frame`."""
-    run = Runner(*_case(workload, device))
-    tuned = tuning.tune(run.trace, allocator, run.device, budget=budget, runner=run)
+    trace, device = _case(workload, device)
+    run = Runner(trace, beside(device, trace))
+    tuned = tuning.tune(trace, allocator, run.device, budget=budget, runner=run)
     return tuning.frame(tuned, run, to_use(tuned, of_settings(tuned, run)))
 
 
@@ -175,7 +177,7 @@ def recommend(
     trace, device = _case(workload, device)
     study = recommending.study(
         trace,
-        device,
+        beside(device, trace),
         workload=_name(workload, trace),
         weights=weights,
         orders=orders,

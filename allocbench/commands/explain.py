@@ -76,6 +76,7 @@ def run(
     from allocbench.inputs.question import Question, read_any
     from allocbench.questions import check, explain  # imported late: --help stays fast
     from allocbench.questions.holding import holders
+    from allocbench.questions.occupancy import beside
     from allocbench.replays.runner import Runner
 
     question = read_any(workload, allocator, device, model=model, outputs=[json])
@@ -86,9 +87,9 @@ def run(
         return
     tell_notes(question.notes)
     (name, trace), device = question.only, question.device
-    run = Runner(trace, device, name)
+    run = Runner(trace, beside(device, trace), name)
     with progress_bar(explain.STAGES) as begin:
-        explanation = explain.explain(trace, allocator, device, begin=begin, runner=run)
+        explanation = explain.explain(trace, allocator, run.device, begin=begin, runner=run)
     title = f"{name} through {allocator} on {label(device)}"
     held = holders(trace, None if explanation is None else explanation.failure.event - 1)
     with records_written(_records(explanation, held, trace.coverage.sentence or None), json):
@@ -97,7 +98,7 @@ def run(
                 say([f"{title}: {explain.served(run, allocator, label(device))}"])
             else:
                 say([explain.verdict(explanation)])
-            say(notes(run.device, trace.provenance.device, everything), "dim")
+            say(notes(device, trace.provenance.device, everything), "dim")
             console().print()
             _print(title, explanation, held)
     if exit_code:

@@ -73,6 +73,7 @@ def run(
     from allocbench.inputs.question import allocator_specs, read
     from allocbench.questions import recommend
     from allocbench.questions.best import stages
+    from allocbench.questions.occupancy import beside
 
     weights = _weights(weigh)
     specs = allocator_specs(ALL, device)
@@ -82,7 +83,7 @@ def run(
     with progress_bar(stages(budget)) as begin:
         study = recommend.study(
             trace,
-            device,
+            beside(device, trace),
             workload=name,
             weights=weights,
             orders=orders,

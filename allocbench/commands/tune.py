@@ -89,6 +89,7 @@ def run(
     from allocbench.commands.tune_by_phase import tune_by_phase
     from allocbench.inputs.question import read
     from allocbench.questions import best, tune
+    from allocbench.questions.occupancy import beside
     from allocbench.replays.runner import Runner
 
     if phases is not None and not per_phase:
@@ -98,12 +99,12 @@ def run(
     )
     tell_notes(question.notes)
     (name, trace), device = question.only, question.device
-    run = Runner(trace, device, name)
+    run = Runner(trace, beside(device, trace), name)
     if per_phase:
         tune_by_phase(run, allocator, phases, budget=budget, json=json, everything=everything)
         return
     with progress_bar(budget) as begin:
-        tuned = tune.tune(trace, allocator, device, budget=budget, begin=begin, runner=run)
+        tuned = tune.tune(trace, allocator, run.device, budget=budget, begin=begin, runner=run)
         found = best.of_settings(tuned, run, label(device))
         trials = tune.frame(tuned, run, best.to_use(tuned, found))
     with records_written(trials, json):

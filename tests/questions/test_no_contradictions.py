@@ -3,8 +3,14 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
 import pytest
 
+from allocbench import api
 from allocbench.questions import check as checking
 from allocbench.questions.best import of_settings, to_use
 from allocbench.questions.explain import explain, leak_of_failure
@@ -13,7 +19,7 @@ from allocbench.questions.hazards import growing
 from allocbench.questions.recommend import study
 from allocbench.questions.tune import tune
 from allocbench.replays.runner import Runner
-from allocbench.workloads import Trace, write
+from allocbench.workloads import Provenance, Trace, write
 from allocbench.workloads.coverage import Coverage
 from tests.commands import folder
 from tests.commands import run as run_command
@@ -83,3 +89,28 @@ def test_no_command_contradicts_another(trace: Trace, share: float, verdict: str
         for command in ("fit", "explain", "tune --budget 1"):
             shown = run_command(f"{command} trace.parquet --device {device}").stdout
             assert found is not None or grows in " ".join(shown.split()), command
+
+
+def test_what_a_library_holds_counts_in_every_answer(folder: Path) -> None:
+    """Without it, the default would leave enough room."""
+    trace = training(1)
+    size, left = (int(trace.max_load * share) // MIB for share in (1.4, 1.12))
+    extra = {"outside": {"libother.so": (size - left) * MIB}}
+    trace = replace(trace, provenance=Provenance(extra=extra))
+    write(trace, "trace.parquet")
+
+    def rows(command: str) -> list[dict[str, Any]]:
+        shown = run_command(f"{command} trace.parquet --device sim:{size}MiB --json -")
+        return list(json.loads(shown.stdout))
+
+    (answer,) = rows("check")
+    (remedy, *_) = answer["remedies"]
+    assert (answer["verdict"], remedy["kind"]) == ("fits_with_setting", "setting")
+    assert rows("explain")
+    best = {row["allocator"] for row in rows("tune") if row["best"]}
+    best |= {row["best_setting"] for row in rows("recommend")}
+    device = f"sim:{size}MiB"
+    assert not api.explain(trace, device=device).empty
+    tuned, made = api.tune(trace, device=device), api.recommend(trace, device)
+    best |= {*tuned["allocator"][tuned["best"]], *made["best_setting"]}
+    assert best == {remedy["change"]}
