@@ -76,9 +76,9 @@ def run(
     from allocbench.commands.comparison import show  # imported late: --help stays fast
     from allocbench.inputs.question import allocator_specs, check_largest_request, read
     from allocbench.questions.best import best, stages
-    from allocbench.questions.switching import with_conf
     from allocbench.questions.tune import EXPANDABLE
     from allocbench.replays.experiment import Effort, run_matrix
+    from allocbench.replays.recorded_settings import with_conf
     from allocbench.replays.runner import Runner
     from allocbench.reports.rows import bundle, results
 

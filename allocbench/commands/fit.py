@@ -92,8 +92,8 @@ def run(
     from allocbench.questions import check, fit
     from allocbench.questions.hazards import growing, modelled
     from allocbench.questions.occupancy import Outside, beside, ranks_of
-    from allocbench.questions.switching import with_conf
     from allocbench.questions.tune import EXPANDABLE
+    from allocbench.replays.recorded_settings import with_conf
     from allocbench.replays.runner import Runner, outside_of
 
     specs = allocator_specs(allocators, device)

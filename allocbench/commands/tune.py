@@ -20,7 +20,8 @@ from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
 from allocbench.output.terminal import console, plain_table, progress_bar, say
 from allocbench.questions import BUDGET
-from allocbench.questions.switching import how, with_conf
+from allocbench.questions.switching import how
+from allocbench.replays.recorded_settings import with_conf
 from allocbench.reports.advice.choosing import OTHER_COSTS
 from allocbench.reports.advice.coverage import needs
 from allocbench.reports.advice.recommending import consequence

@@ -18,8 +18,8 @@ from allocbench.output.terminal import console, plain_table
 from allocbench.programs import is_program, program
 from allocbench.programs.program import ProgramWorkload
 from allocbench.questions import vary
-from allocbench.questions.switching import conf
 from allocbench.questions.vary import Between, Largest, Probe, Variation, WithSetting
+from allocbench.replays.recorded_settings import conf
 from allocbench.workloads import recording
 
 

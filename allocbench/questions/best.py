@@ -20,10 +20,9 @@ from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.growth import growing_reserve
 from allocbench.questions.hazards import breaks
 from allocbench.questions.repetitions import all_steps
-from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import DEVICE_TIME, EXPANDABLE, Tuned, tune
 from allocbench.replays.experiment import processors, results
-from allocbench.replays.recorded_settings import in_force
+from allocbench.replays.recorded_settings import in_force, with_conf
 from allocbench.replays.runner import Row, Runner
 from allocbench.reports.advice.choosing import KEEP, ROOM, WEIGHTS, Weights
 from allocbench.reports.advice.confidence import OtherOrders
@@ -139,6 +138,7 @@ def best(
     budget: int = BUDGET,
     seed: int = 0,
     tuned: Tuned | None = None,
+    others: bool = True,
     begin: Callable[[str], None] = lambda what: None,
 ) -> Best:
     """The best setting, allocator, and the better of the two.
@@ -146,7 +146,8 @@ def best(
     Candidates are what the program has now, PyTorch's defaults, expandable segments and all
     strategies that can work on the device. Where `given` does not fit with room, fails when the
     steps come in another order, or reserves more in each step than the load grows, settings of
-    caching are searched as well, unless no allocator can serve the load.
+    caching are searched as well, unless no allocator can serve the load. Without `others`,
+    strategies are left out where a setting fits with room, because they do not change the choice.
 
     given: the spec that the program has now; "caching" has the settings that the trace was recorded
     with. label: the name of the device in sentences. orders: number of traces with shuffled steps
@@ -165,7 +166,7 @@ def best(
     begin(with_conf(given))
     trials.add([given])
     roomy = trials.leaves_room(given) and not grows(given)
-    specs = [spec for spec in (KEEP, EXPANDABLE, *_strategies(runner.device)) if spec != given]
+    specs = [spec for spec in (KEEP, EXPANDABLE) if spec != given]
     if not roomy and budget and runner.trace.max_load <= runner.capacity:
         tuned = tuned or tune(
             runner.trace,
@@ -181,31 +182,42 @@ def best(
             raise KeyboardInterrupt
         specs += [spec for spec in sorted(tuned.sure) if spec not in (given, *specs)]
     excluded = {spec: reason for spec in specs if (reason := breaks(spec, runner.trace))}
-    begin("allocators")
     trials.add([spec for spec in specs if spec not in excluded], shaken=not roomy)
-    rows = pd.DataFrame(trials.rows, columns=list(COLUMNS)).astype(_KINDS)
-    shaky = set(rows.loc[rows["failed_orders"].fillna(0) > 0, "allocator"])
-    shaky |= {with_conf(given)} if grows(given) else set()
+    shaky = {with_conf(given)} if grows(given) else set()
     now = called(given, runner.trace)
-    while True:
-        advice = advise(
-            rows,
-            device=label,
-            given=with_conf(given),
-            shaky=shaky,
-            weights=weights,
-            now=now,
-            held=runner.trace.coverage.held,
-        )
-        tried = {spec for spec in (advice.setting, advice.chosen) if spec and spec not in shaky}
-        growing = {spec for spec in tried if grows(spec)}
-        if not growing:
-            break
-        shaky |= growing
+
+    def chosen() -> Advice:
+        """The choice among the rows so far; what grows without need becomes shaky."""
+        while True:
+            rows = trials.frame
+            shaky.update(rows.loc[rows["failed_orders"].fillna(0) > 0, "allocator"])
+            advice = advise(
+                rows,
+                device=label,
+                given=with_conf(given),
+                shaky=shaky,
+                weights=weights,
+                now=now,
+                held=runner.trace.coverage.held,
+            )
+            named = {advice.setting, advice.chosen} - shaky
+            growing = {spec for spec in named if spec and grows(spec)}
+            if not growing:
+                return advice
+            shaky.update(growing)
+
+    advice = chosen()
+    setting = advice.setting
+    if others or setting is None or setting in shaky or not trials.leaves_room(setting):
+        begin("allocators")
+        strategies = [spec for spec in _strategies(runner.device) if spec != given]
+        excluded |= {spec: reason for spec in strategies if (reason := breaks(spec, runner.trace))}
+        trials.add([spec for spec in strategies if spec not in excluded], shaken=not roomy)
+        advice = chosen()
     ruled_out = {with_conf(spec): reason for spec, reason in excluded.items()}
     searched = None if roomy else tuned
-    others = orders_tried(runner, orders, seed)
-    return Best(advice, rows, others, ruled_out, searched, trials.rows)
+    tried = orders_tried(runner, orders, seed)
+    return Best(advice, trials.frame, tried, ruled_out, searched, trials.rows)
 
 
 def orders_tried(runner: Runner, orders: int = ORDERS, seed: int = 0) -> OtherOrders:
@@ -263,6 +275,11 @@ class _Trials:
         calls = [partial(self._row, spec, shaken) for spec in specs]
         with results(calls, at_once=self._at_once) as finished:
             self.rows += finished
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """The rows with the columns that `Best` has."""
+        return pd.DataFrame(self.rows, columns=list(COLUMNS)).astype(_KINDS)
 
     def leaves_room(self, spec: str) -> bool:
         """Whether a spec that was added fits with ROOM, in all orders."""

@@ -26,12 +26,12 @@ from allocbench.questions.growth import growing_reserve, leak_of, sentence
 from allocbench.questions.hazards import breaks, caveats, reserve_in_words
 from allocbench.questions.holding import by_kind, holders
 from allocbench.questions.occupancy import beside
-from allocbench.questions.switching import conf, how, with_conf
+from allocbench.questions.switching import how
 from allocbench.questions.trials import rest
 from allocbench.questions.tune import EXPANDABLE
 from allocbench.questions.vary import Probe, Variation
 from allocbench.questions.whatif import Proposals, whatif
-from allocbench.replays.recorded_settings import in_force
+from allocbench.replays.recorded_settings import conf, in_force, with_conf
 from allocbench.replays.runner import Runner, fresh
 from allocbench.reports.advice import check as sentences
 from allocbench.reports.advice.check import Answer, Holder, Remedy, Verdict
@@ -275,7 +275,8 @@ class _Case:
     def _best(self) -> Best:
         """What `recommend` finds."""
         self.begin("settings and allocators")
-        return best(self.run, given=self.allocator, label=self.device)
+        given, named = self.allocator, self.device
+        return best(self.run, given=given, label=named, others=self.everything)
 
     def _settings(self, steady: bool = False) -> tuple[Remedy, ...]:
         """The setting that `recommend` finds best. steady: only if its reserve does not grow."""

@@ -13,8 +13,8 @@ from allocbench.allocators import PlanResult
 from allocbench.allocators.planning import TIME_LIMIT
 from allocbench.base.cards import find
 from allocbench.questions.occupancy import Outside, occupancy
-from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import EXPANDABLE
+from allocbench.replays.recorded_settings import with_conf
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace, lifetimes
 

@@ -11,8 +11,7 @@ from collections.abc import Sequence
 
 from allocbench.allocators import SpecError
 from allocbench.questions.growth import growing_reserve, leak_of, reserve_sentence, sentence
-from allocbench.questions.switching import conf
-from allocbench.replays.recorded_settings import in_force
+from allocbench.replays.recorded_settings import conf, in_force
 from allocbench.replays.runner import Runner, innermost
 from allocbench.workloads import Trace
 from allocbench.workloads.pytorch_settings import PytorchRules

@@ -20,8 +20,7 @@ from allocbench.questions import BUDGET
 from allocbench.questions import tune as tuning
 from allocbench.questions.hazards import breaks
 from allocbench.questions.search import Search, Trial, Values, best
-from allocbench.questions.switching import conf, with_conf
-from allocbench.replays.recorded_settings import in_force, rules_of
+from allocbench.replays.recorded_settings import conf, in_force, rules_of, with_conf
 from allocbench.replays.runner import Row, Runner, fresh
 from allocbench.workloads import ALLOC, FREE, Trace
 from allocbench.workloads.pytorch_settings import split_conf
@@ -269,7 +268,7 @@ def tune(
     require_caching(allocator)
     runner = runner or Runner(trace, device)
     single = tuning.tune(trace, allocator, device, budget=budget, begin=begin, runner=runner)
-    search = _PhaseSearch(runner, phases, _candidates(single), budget, begin)
+    search = _PhaseSearch(runner, phases, _candidates(single, runner), budget, begin)
     try:
         interrupted = single.interrupted or search.run()
     except KeyboardInterrupt:  # before the first plan was tried; the single settings are kept
@@ -389,12 +388,14 @@ def _chosen(found: PerPhase) -> Trial:
     return found.single.least or found.single.default
 
 
-def _candidates(single: tuning.Tuned) -> list[str]:
+def _candidates(single: tuning.Tuned, runner: Runner) -> list[str]:
     """The specs to try in each phase: best first, the default always."""
     members = [single.least or single.default, single.default, *single.front]
-    others = sorted(
-        single.trials, key=lambda trial: (not trial.serves, trial.capacity or 0, trial.settings)
-    )
+
+    def order(trial: Trial) -> tuple[bool, int, int]:
+        return not trial.serves, runner.rough_capacity(trial.spec) or 0, trial.settings
+
+    others = sorted(single.trials, key=order)
     specs = dict.fromkeys(trial.spec for trial in (*members, *others))
     return list(specs)[:CANDIDATES]
 
@@ -472,19 +473,13 @@ class _PhaseSearch(Search):
             )
         )
 
-    def counted(self, text: str) -> Row:
-        """The counts of a replay with the calls of the plan."""
-        return self._runner_of(text).counted(self._plans[text][0].spec)
+    def runner(self, text: str) -> tuple[Runner, str]:
+        """A runner with the calls of the plan, and the spec of its first phase."""
+        return self._runner_of(text), self._plans[text][0].spec
 
-    def capacity(self, text: str, *, exactly: bool) -> int | None:
-        """Bytes, as a runner with the calls of the plan finds them."""
-        runner = self._runner_of(text)
-        find = runner.min_capacity if exactly else runner.rough_capacity
-        return find(self._plans[text][0].spec)
-
-    def made(self, text: str, capacity: int | None, counted: Row) -> Trial:
+    def made(self, text: str, counted: Row) -> Trial:
         """The trial of a plan, with its calls."""
-        plain = super().made(text, capacity, counted)
+        plain = super().made(text, counted)
         return PhasedTrial(
             plain.spec,
             plain.capacity,

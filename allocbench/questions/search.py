@@ -6,13 +6,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from types import MappingProxyType
 from typing import TypeAlias
 
 from allocbench.allocators import SpecError, spec
-from allocbench.replays.runner import Row
+from allocbench.replays.runner import Row, Runner
 from allocbench.reports.advice.choosing import PROGRAM_SECONDS
 from allocbench.reports.rows.assumptions import Estimate, per_event
 
@@ -29,11 +29,12 @@ SAME_TIME = 1.05
 class Trial:
     """One setting that was tried.
 
-    capacity: bytes on which it completes: the smallest if the search is sure of it, otherwise
-    within 0.5 % of one that is too small; None if no device is enough. device_seconds: per event,
-    estimated on a simulated device. failures: requests that failed on the device. estimate: the
-    device seconds with the costs that they assume; without it, they are exact. failed_orders:
-    number of other orders of the steps in which a request fails.
+    capacity: bytes on which it completes: the smallest if the search is sure of it; within 0.5 % of
+    one that is too small if no other trial dominated it; otherwise any. None if no device is
+    enough, or if it failed on the device and was not pursued. device_seconds: per event, estimated
+    on a simulated device. failures: requests that failed on the device. estimate: the device
+    seconds with the costs that they assume; without it, they are exact. failed_orders: number of
+    other orders of the steps in which a request fails, as far as they were tried.
     """
 
     spec: str
@@ -119,7 +120,8 @@ class Search(ABC):
     """The trials so far, by their text, and the search that makes more of them.
 
     parameters: the values of each parameter, the one to begin with first. sure: the texts whose
-    capacity is exact. A subclass says what a text stands for.
+    capacity is exact. front: the trials that no other dominates, as `front` orders them. A subclass
+    says what a text stands for.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class Search(ABC):
         """`always`: texts that are tried first, and whose capacities are found exactly."""
         self.trials: dict[str, Trial] = {}
         self.sure: set[str] = set()
+        self.front: list[Trial] = []
         self._parameters = parameters
         self._always, self._budget, self._begin = tuple(always), budget, begin
         self._values: dict[str, Values] = {}  # of the texts that were tried or refused
@@ -141,21 +144,24 @@ class Search(ABC):
         """What stands for these values of all parameters."""
 
     @abstractmethod
-    def counted(self, text: str) -> Row:
-        """The counts of a replay; raises SpecError, also if the program rules the text out."""
+    def runner(self, text: str) -> tuple[Runner, str]:
+        """What replays for a text, and the spec with which it does.
 
-    @abstractmethod
-    def capacity(self, text: str, *, exactly: bool) -> int | None:
-        """Bytes of a device that is enough: the smallest, or one within 0.5 % of too small."""
+        Raises SpecError if the program rules the text out.
+        """
 
     @abstractmethod
     def shorter(self, trial: Trial) -> list[str]:
         """The texts without one of the settings that the search added."""
 
-    def made(self, text: str, capacity: int | None, counted: Row) -> Trial:
-        """The trial of a text."""
+    def made(self, text: str, counted: Row) -> Trial:
+        """The trial of a text, without its capacity."""
         seconds, failures = counted["device_seconds_per_event"], counted["failures"]
-        return Trial(text, capacity, seconds, failures, estimate=per_event(counted))
+        return Trial(text, None, seconds, failures, estimate=per_event(counted))
+
+    def shaken(self, trial: Trial) -> Trial:
+        """A trial after others orders of the steps were tried, if there are any."""
+        return trial
 
     def run(self) -> bool:
         """Search until the budget is used, and settle; whether KeyboardInterrupt ended it early.
@@ -168,7 +174,7 @@ class Search(ABC):
         interrupted = False
         try:
             for text in self._always:
-                self.measure(text)
+                self.measure(text, exactly=True)
             for values in chain(self._singles(), self._neighbors()):
                 if len(self.trials) >= self._budget:
                     break
@@ -181,24 +187,37 @@ class Search(ABC):
         return interrupted
 
     def measure(self, text: str, *, exactly: bool = False) -> Trial:
-        """Try a text unless already tried; raises SpecError as `counted` does."""
+        """Try a text unless already tried; raises SpecError as `runner` and its counts do.
+
+        exactly: whether to find the smallest capacity. Otherwise, a capacity is pursued as far as
+        it matters: of a trial that serves every request, and only until it is known to need at
+        least 0.5 % less than those that take no more time.
+        """
         if text not in self.trials or (exactly and text not in self.sure):
-            counted = self.counted(text)
+            run, spec = self.runner(text)
+            counted = run.counted(spec, stable=False)
             if text not in self.trials:
                 self._begin(text)
-            self.trials[text] = self.made(text, self.capacity(text, exactly=exactly), counted)
+            trial, capacity, rival = self.made(text, counted), None, None
             if exactly:
+                capacity = run.min_capacity(spec)
                 self.sure.add(text)
+            elif not trial.failures:
+                quicker = (one for one in self.front if one.device_seconds <= trial.device_seconds)
+                rival = min((one.capacity or 0 for one in quicker), default=None)
+                capacity = run.rough_capacity(spec, rival)
+            trial = replace(trial, capacity=capacity)
+            if trial.serves and (rival is None or (capacity or 0) < rival):
+                trial = self.shaken(trial)
+                self.front = front([trial, *(one for one in self.front if one.spec != text)])
+            self.trials[text] = trial
         return self.trials[text]
 
     def _settle(self) -> None:
         """Find exact capacities of the front, `always` and the best, and shorten the best."""
-        rough = front(self.trials.values())
-        for text in self._always:
+        for text in (*self._always, *(trial.spec for trial in self.front)):
             if text in self.trials:
                 self.measure(text, exactly=True)
-        for trial in rough:
-            self.measure(trial.spec, exactly=True)
         while True:
             chosen = best(trial for trial in self.trials.values() if trial.spec in self.sure)
             tried = len(self.sure)
@@ -227,7 +246,7 @@ class Search(ABC):
         """
         order = {name: self._ordered(name) for name in self._parameters}
         while True:
-            members = [trial.spec for trial in front(self.trials.values())]
+            members = [trial.spec for trial in self.front]
             changes = (
                 {**self._values[member], name: values[rank]}
                 for rank in range(max(map(len, order.values()), default=0))

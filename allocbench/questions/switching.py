@@ -5,19 +5,9 @@ from __future__ import annotations
 
 import shlex
 
-from allocbench.allocators import SpecError, spec
-from allocbench.workloads.pytorch_settings import VARIABLES, PytorchRules, conf_of
-
-
-def conf(text: str) -> str:
-    """The value of PyTorch's variable for a spec of `caching`; empty for its defaults.
-
-    Raises SpecError for a spec of another allocator.
-    """
-    parsed = spec.parse(text)
-    if parsed.name != "caching" or parsed.inner:
-        raise SpecError(f"'{text}': {VARIABLES[-1]} configures only caching")
-    return conf_of(parsed.options)
+from allocbench.allocators import spec
+from allocbench.replays.recorded_settings import conf
+from allocbench.workloads.pytorch_settings import VARIABLES, PytorchRules
 
 
 def how(text: str) -> str:
@@ -37,12 +27,3 @@ def how(text: str) -> str:
     if parsed.name == "naive":
         return "export PYTORCH_NO_CUDA_MEMORY_CACHING=1"
     return f'import allocbench.allocators.torch\nallocbench.allocators.torch.use("{text}")'
-
-
-def with_conf(text: str) -> str:
-    """A spec of `caching` with its settings as a conf; any other spec unchanged."""
-    parsed = spec.parse(text)
-    if parsed.name != "caching" or parsed.inner or not conf(text):
-        return text
-    version = {key: value for key, value in parsed.options.items() if key == "version"}
-    return str(spec.Spec("caching", version | {"conf": conf(text)}))

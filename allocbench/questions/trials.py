@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from allocbench.base import units
 from allocbench.base.cards import cards, notes
+from allocbench.questions import ORDERS
 from allocbench.questions.best import Best
 from allocbench.questions.hazards import modelled
-from allocbench.questions.switching import conf, with_conf
 from allocbench.questions.whatif import Proposals
 from allocbench.replays.capacity import STEP
-from allocbench.replays.recorded_settings import in_force
+from allocbench.replays.recorded_settings import conf, in_force, with_conf
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.check import ORDER, RemedyKind, Rest, TriedChange, upper
 from allocbench.reports.advice.choosing import kind
@@ -26,7 +26,7 @@ def rest(run: Runner, allocator: str, found: Best, edited: Proposals | str) -> R
     allocator: the user's spec. found: what `best` says. edited: what `whatif` says, or why no part
     of the program can be edited.
     """
-    trials = [*_compared(found, allocator), *_searched(found), *_cards(run, allocator)]
+    trials = [*_compared(found, allocator), *_searched(run, found), *_cards(run, allocator)]
     if not isinstance(edited, str):
         trials += _edits(edited, run.capacity)
     trials.sort(key=lambda one: (ORDER.index(one.kind), one.need is None, one.need or 0))
@@ -52,13 +52,16 @@ def _compared(found: Best, allocator: str) -> Iterator[TriedChange]:
         yield TriedChange("setting", spec, "replay", None, False, reason)
 
 
-def _searched(found: Best) -> Iterator[TriedChange]:
-    """The settings of the search that `best` does not compare."""
+def _searched(run: Runner, found: Best) -> Iterator[TriedChange]:
+    """The settings of the search that `best` does not compare, each with its need."""
     known = {*found.rows["allocator"], *found.excluded}
     for trial in found.tuned.trials if found.tuned else ():
         spec = with_conf(trial.spec)
         if spec not in known:
-            yield TriedChange("setting", spec, "replay", trial.capacity, trial.serves)
+            fits = not trial.failures and all(
+                order.completes(trial.spec) for order in run.other_orders(ORDERS, 0)
+            )
+            yield TriedChange("setting", spec, "replay", run.rough_capacity(trial.spec), fits)
 
 
 def _edits(edited: Proposals, capacity: int) -> Iterator[TriedChange]:

@@ -15,9 +15,9 @@ from allocbench.allocators import SpecError, spec
 from allocbench.questions import BUDGET, ORDERS, search_space
 from allocbench.questions.hazards import breaks
 from allocbench.questions.search import Search, Trial, Values, best, front, helps, rivals
-from allocbench.questions.switching import how, with_conf
-from allocbench.replays.recorded_settings import in_force
-from allocbench.replays.runner import Row, Runner
+from allocbench.questions.switching import how
+from allocbench.replays.recorded_settings import in_force, with_conf
+from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace
 
 EXPANDABLE = "caching:expandable_segments=true"
@@ -200,21 +200,15 @@ class _SettingsSearch(Search):
         """The spec with these settings."""
         return search_space.written(self._name, {**self._given, **values})
 
-    def counted(self, text: str) -> Row:
-        """The counts of a replay on the device."""
+    def runner(self, text: str) -> tuple[Runner, str]:
+        """The runner of the trace, and the spec."""
         if text != self._default and (reason := breaks(text, self._runner.trace)):
             raise SpecError(f"{text}: {reason}")
-        return self._runner.counted(text, stable=False)
+        return self._runner, text
 
-    def capacity(self, text: str, *, exactly: bool) -> int | None:
-        """Bytes, as the runner finds them."""
-        find = self._runner.min_capacity if exactly else self._runner.rough_capacity
-        return find(text)
-
-    def made(self, text: str, capacity: int | None, counted: Row) -> Trial:
+    def shaken(self, trial: Trial) -> Trial:
         """The trial of a spec, which also has to complete the trace in other orders."""
-        trial = super().made(text, capacity, counted)
-        failed = 0 if trial.failures else sum(not one.completes(text) for one in self._orders)
+        failed = sum(not one.completes(trial.spec) for one in self._orders)
         return replace(trial, failed_orders=failed)
 
     def shorter(self, trial: Trial) -> list[str]:

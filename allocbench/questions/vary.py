@@ -19,8 +19,9 @@ from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload, load_all
 from allocbench.questions.best import best
 from allocbench.questions.hazards import breaks
-from allocbench.questions.switching import conf, how
+from allocbench.questions.switching import how
 from allocbench.questions.tune import EXPANDABLE
+from allocbench.replays.recorded_settings import conf
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import kind
 from allocbench.workloads import Trace
@@ -333,7 +334,7 @@ def with_setting(
 
 def best_setting(run: Runner) -> str | None:
     """The setting that `recommend` finds best, None if it is the default or nothing fits."""
-    chosen = best(run).setting
+    chosen = best(run, others=False).setting
     return chosen if chosen and kind(chosen) == "setting" else None
 
 

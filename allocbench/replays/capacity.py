@@ -49,22 +49,25 @@ class Shown:
 
 
 def rough_capacity(
-    enough: Callable[[int], bool], *, max_load: int, peak_reserved: int, guess: int | None = None
+    enough: Callable[[int], bool], *, max_load: int, peak_reserved: int, rival: int | None = None
 ) -> int | None:
     """Bytes of a device on which every request of a trace succeeds, or None.
 
     On a device smaller by the share `_ROUGH`, or by STEP, a request fails. Several times as fast as
-    `boundary`, which also checks around its result; the arguments are the same, and a capacity from
-    which the search begins.
+    `boundary`, which also checks around its result; the arguments are the same. With a `rival`, in
+    bytes, any capacity that is enough will do if one below the rival by that share is not.
     """
-    low, high = _floor(max_load), max(max_load, peak_reserved)
-    if guess is not None and low < guess < high and enough(guess):
-        below = int(guess * (1 - _ROUGH)) // STEP * STEP
-        if below > low and enough(below):
-            guess, below = below, low
-        return _bisect(enough, max(low, below), guess, _ROUGH)
     between = _completing(enough, max_load, peak_reserved)
-    return None if between is None else _bisect(enough, *between, _ROUGH)
+    if between is None:
+        return None
+    low, high = between
+    if rival is not None:
+        below = int(rival * (1 - _ROUGH)) // STEP * STEP
+        if low < below < high:
+            if not enough(below):
+                return high
+            high = below
+    return _bisect(enough, low, high, _ROUGH)
 
 
 def boundary(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recording says about PyTorch's allocator: settings, version and initial segments."""
+"""Settings of PyTorch's allocator: as a conf, and what a recording says of them and of segments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from allocbench.allocators.spec import Spec, parse
 from allocbench.base.text import one_line
 from allocbench.base.units import count, size
 from allocbench.workloads import AnyTrace, first_events
-from allocbench.workloads.pytorch_settings import PytorchRules
+from allocbench.workloads.pytorch_settings import VARIABLES, PytorchRules, conf_of
 
 _BESIDE_SETTINGS = {"version", "per_process_memory_fraction"}
 """Options of `caching` with which recorded settings still apply."""
@@ -47,6 +47,26 @@ def fixed(text: str, trace: AnyTrace) -> str:
     if options.keys() <= _BESIDE_SETTINGS:
         options["conf"] = ""  # PyTorch's defaults
     return _inside(wrappers, Spec(inner.name, options))
+
+
+def conf(text: str) -> str:
+    """The value of PyTorch's variable for a spec of `caching`; empty for its defaults.
+
+    Raises SpecError for a spec of another allocator.
+    """
+    parsed = parse(text)
+    if parsed.name != "caching" or parsed.inner:
+        raise SpecError(f"'{text}': {VARIABLES[-1]} configures only caching")
+    return conf_of(parsed.options)
+
+
+def with_conf(text: str) -> str:
+    """A spec of `caching` with its settings as a conf; any other spec unchanged."""
+    parsed = parse(text)
+    if parsed.name != "caching" or parsed.inner or not conf(text):
+        return text
+    version = {key: value for key, value in parsed.options.items() if key == "version"}
+    return str(Spec("caching", version | {"conf": conf(text)}))
 
 
 def _inside(wrappers: Sequence[Spec], inner: Spec) -> str:

@@ -38,7 +38,7 @@ from allocbench.replays.capacity import (
     rough_capacity,
     trial,
 )
-from allocbench.replays.recorded_settings import in_force
+from allocbench.replays.recorded_settings import in_force, with_conf
 from allocbench.replays.timing import device_seconds, time_passes
 from allocbench.reports.rows.assumptions import Cost, Estimate, to_text
 from allocbench.reports.rows.results import SCHEMA
@@ -72,9 +72,10 @@ class LargeRunner:
     ) -> None:
         self.trace, self.device, self.changes = trace, device, changes
         self._proceed = proceed
-        self._shown = defaultdict(list) if shown is None else shown  # by spec
+        self._shown = (
+            defaultdict(list) if shown is None else shown
+        )  # by spec, as `with_conf` writes it
         self._counts: dict[str, Row] = {}
-        self._guess: int | None = None  # the first capacity that was found
         self.workload = workload or trace.name
         opened = allocators.make_device(device)
         self.capacity, self.simulated = opened.capacity, opened.simulated
@@ -87,7 +88,7 @@ class LargeRunner:
         self.boundary = cache(self._boundary)
         """The smallest sufficient capacity, as `capacity.boundary` finds it."""
         self.rough_capacity = cache(self._rough_capacity)
-        """A capacity on which the trace completes, within 0.5 % of one that is too small."""
+        """A capacity on which the trace completes, as `capacity.rough_capacity` finds it."""
         self.seconds = cache(self._seconds)
         """Host seconds per event, as `time_passes` measures them for this spec alone."""
 
@@ -140,11 +141,11 @@ class LargeRunner:
         return row
 
     def _show(self, spec: str, completes: bool, replayed: Allocator) -> None:
-        self._shown[spec].append(Shown(completes, *replayed.device.same_answers))
+        self._shown[with_conf(spec)].append(Shown(completes, *replayed.device.same_answers))
 
     def _completes(self, spec: str, capacity: int | None = None) -> bool:
         wanted = self.capacity if capacity is None else capacity
-        known = self._shown[spec]
+        known = self._shown[with_conf(spec)]
         found = next((one for one in known if one.first <= wanted < one.below), None)
         if found is None:
             if wanted == self.capacity:
@@ -165,10 +166,12 @@ class LargeRunner:
         on some devices and fails on some larger ones.
         """
         bounds = self._bounds(spec)
-        refused = bounds["max_load"] > self.capacity or self.counted(spec)["retries"]
-        if self.simulated and (refused or self.counted(spec)["failures"]):
+        refused = bounds["max_load"] > self.capacity or any(
+            self._counts[spec][name] for name in ("retries", "failures")
+        )
+        if self.simulated and refused:
             ample = fresh(spec, roomy(self.device, self.trace), self.trace)
-            counts = counted(self.trace, ample, changes=self.changes)
+            counts = counted(self.trace, ample, changes=self.changes, stable=False)
             self._show(spec, not counts["failures"], ample)
             bounds["peak_reserved"] = counts["peak_reserved"]
         return {name: max(size, self.held) for name, size in bounds.items()}
@@ -182,11 +185,8 @@ class LargeRunner:
             events=len(self.trace),
         )
 
-    def _rough_capacity(self, spec: str) -> int | None:
-        enough, guess = partial(self._completes, spec), self._guess
-        found = rough_capacity(enough, **self._bounds(spec), guess=guess)
-        self._guess = found if guess is None else guess
-        return found
+    def _rough_capacity(self, spec: str, rival: int | None = None) -> int | None:
+        return rough_capacity(partial(self._completes, spec), **self._bounds(spec), rival=rival)
 
     def _seconds(self, spec: str, passes: int = PASSES) -> Row:
         times = time_passes(self.trace, {spec: self.device}, passes, single_calls=False)

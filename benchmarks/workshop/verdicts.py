@@ -26,9 +26,9 @@ from allocbench.questions import ORDERS
 from allocbench.questions.best import Best, best
 from allocbench.questions.growth import growing_reserve
 from allocbench.questions.repetitions import all_steps
-from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import tune
 from allocbench.replays.capacity import with_capacity
+from allocbench.replays.recorded_settings import with_conf
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import KEEP, ROOM, kind
 from allocbench.workloads import catalog

@@ -16,7 +16,7 @@ from allocbench.questions.check import check
 from allocbench.questions.explain import served
 from allocbench.questions.hazards import breaks, caveats, modelled, reserve_in_words
 from allocbench.questions.recommend import study
-from allocbench.questions.switching import conf, with_conf
+from allocbench.replays.recorded_settings import conf, with_conf
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import KEEP
 from allocbench.reports.advice.recommending import GIVEN, RECORDED

@@ -10,8 +10,9 @@ import pytest
 
 from allocbench.allocators import SpecError
 from allocbench.questions.search import SAME, Trial, best, front
-from allocbench.questions.switching import conf, how, with_conf
+from allocbench.questions.switching import how
 from allocbench.questions.tune import EXPANDABLE, Tuned, frame, tune
+from allocbench.replays.recorded_settings import conf, with_conf
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE, catalog
 from tests.commands import error, folder, output
@@ -84,6 +85,18 @@ def test_the_front_holds_the_trials_that_no_other_dominates() -> None:
     ]
     found = [(t.capacity, t.device_seconds) for t in front(trials)]
     assert found == sorted(set(expected)) == [(1, 9.0), (3, 2.0), (5, 1.0)]
+
+
+@pytest.mark.parametrize("device", [DEVICE, "sim:8GiB"])
+def test_no_setting_that_the_search_gave_up_beats_those_of_the_front(device: str) -> None:
+    trace = catalog.load("gpt2-train")
+    found, fresh = tune(trace, "caching", device, budget=60), Runner(trace, device)
+    given_up = [trial for trial in found.trials if trial.spec not in found.sure]
+    assert len(given_up) > len(found.trials) / 2
+    for trial in given_up:
+        quicker = [one for one in found.front if one.device_seconds <= trial.device_seconds]
+        need = min((one.capacity or 0 for one in quicker), default=0)
+        assert trial.failures or 0 < need <= SAME * least(fresh, trial.spec), trial
 
 
 def test_the_default_is_said_to_be_best_where_it_is() -> None:

@@ -51,6 +51,25 @@ def test_a_rough_capacity_is_enough_and_close(need: int, load: int) -> None:
     assert found - need <= max(STEP, 0.005 * found) + STEP
 
 
+@given(need=SIZES, rival=SIZES, more=SIZES)
+def test_a_capacity_is_pursued_only_if_it_can_beat_a_rival(
+    need: int, rival: int, more: int
+) -> None:
+    tried = list[int]()
+
+    def enough(capacity: int) -> bool:
+        tried.append(capacity)
+        return capacity >= need
+
+    found = rough_capacity(enough, max_load=1, peak_reserved=need + more, rival=rival)
+    assert found is not None
+    assert found >= need
+    if need < 0.995 * rival - STEP:
+        assert found - need <= max(STEP, 0.005 * found) + STEP
+    elif need > rival > 2 * STEP:
+        assert len(tried) == 2
+
+
 def test_no_capacity_above_the_limit_is_tried() -> None:
     tried = list[int]()
 

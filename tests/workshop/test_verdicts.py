@@ -19,9 +19,9 @@ from allocbench.inputs.traces import load
 from allocbench.questions.best import best
 from allocbench.questions.explain import explain
 from allocbench.questions.fit import Bounds, fit
-from allocbench.questions.switching import with_conf
 from allocbench.questions.tune import EXPANDABLE
 from allocbench.replays.experiment import Effort, run
+from allocbench.replays.recorded_settings import with_conf
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import CLOSE, KEEP, ROOM, kind
 from allocbench.reports.rows.results import records
