@@ -11,6 +11,8 @@ hook/              what runs in the processes of a program
 
 PREFIX = "-- "
 """With what the text of a workload begins that is a command."""
+LEAST_GROWTH = 512
+"""Bytes by which memory must grow in a step: a million steps with less do not fill 512 MB."""
 
 
 def is_program(workload: str) -> bool:

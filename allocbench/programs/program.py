@@ -25,7 +25,7 @@ from allocbench.null_gpu import launch
 from allocbench.null_gpu.device import LATE
 from allocbench.null_gpu.device import read as read_device
 from allocbench.null_gpu.launch import Limits
-from allocbench.programs import PREFIX
+from allocbench.programs import LEAST_GROWTH, PREFIX
 from allocbench.programs import recording_cache as kept
 from allocbench.programs.execution import ComputedValueError, Execution, run
 from allocbench.programs.recording_cache import Entry
@@ -33,8 +33,6 @@ from allocbench.workloads import MARK, Trace, recording
 from allocbench.workloads.importers.pytorch_snapshot import DEFERRED
 from allocbench.workloads.recording import RecordError, program_name
 
-LEAST_GROWTH = 512
-"""Bytes by which memory must grow in a step: a million steps with less do not fill 512 MB."""
 DEFAULT_DEVICE = "null:h200"
 """The default null GPU: the largest of the most common compute capability, 9.0."""
 STEPS = 5

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.base import units
 from allocbench.base.text import one_line
-from allocbench.programs.program import LEAST_GROWTH
+from allocbench.programs import LEAST_GROWTH
 from allocbench.questions.failure import operators
 from allocbench.questions.repetitions import (
     LATE,
