@@ -175,10 +175,12 @@ class Search(ABC):
         try:
             for text in self._always:
                 self.measure(text, exactly=True)
-            for values in chain(self._singles(), self._neighbors()):
+            singles = ((values, False) for values in self._singles())
+            neighbors = ((values, True) for values in self._neighbors())
+            for values, only_rivals in chain(singles, neighbors):
                 if len(self.trials) >= self._budget:
                     break
-                self._try(values)
+                self._try(values, only_rivals)
         except KeyboardInterrupt:
             if not self.trials:
                 raise
@@ -186,12 +188,12 @@ class Search(ABC):
         self._settle()
         return interrupted
 
-    def measure(self, text: str, *, exactly: bool = False) -> Trial:
+    def measure(self, text: str, *, exactly: bool = False, only_rivals: bool = False) -> Trial:
         """Try a text unless already tried; raises SpecError as `runner` and its counts do.
 
-        exactly: whether to find the smallest capacity. Otherwise, a capacity is pursued as far as
-        it matters: of a trial that serves every request, and only until it is known to need at
-        least 0.5 % less than those that take no more time.
+        exactly: whether to find the smallest capacity, also of a trial that fails requests.
+        only_rivals: whether to pursue a capacity only if the trial needs at least 0.5 % less than
+        those that take no more time. Other orders of the steps are tried only then in any case.
         """
         if text not in self.trials or (exactly and text not in self.sure):
             run, spec = self.runner(text)
@@ -205,7 +207,7 @@ class Search(ABC):
             elif not trial.failures:
                 quicker = (one for one in self.front if one.device_seconds <= trial.device_seconds)
                 rival = min((one.capacity or 0 for one in quicker), default=None)
-                capacity = run.rough_capacity(spec, rival)
+                capacity = run.rough_capacity(spec, rival if only_rivals else None)
             trial = replace(trial, capacity=capacity)
             if trial.serves and (rival is None or (capacity or 0) < rival):
                 trial = self.shaken(trial)
@@ -269,8 +271,8 @@ class Search(ABC):
 
         return sorted(self._parameters[name], key=alone)
 
-    def _try(self, values: Values) -> None:
+    def _try(self, values: Values, only_rivals: bool) -> None:
         text = self.text(values)
         self._values[text] = values
         with suppress(SpecError):  # these values cannot be used, or not together
-            self.measure(text)
+            self.measure(text, only_rivals=only_rivals)

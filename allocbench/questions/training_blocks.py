@@ -138,6 +138,23 @@ class TrainingBlocks:
         )
 
     @cached_property
+    def passes(self) -> Floats:
+        """float64 (s + 1,), the instant before each step first saves something; infinite if none.
+
+        Whatever the model computes before it, such as in an evaluation, has no backward pass.
+        """
+        begins = np.full(len(self.starts), np.inf)
+        saved = self.kind == ACTIVATIONS
+        np.minimum.at(begins, self.step[saved], self.allocs[saved] - 0.5)
+        return begins
+
+    @property
+    def is_of_evaluation(self) -> Mask:
+        """bool (b,), temporaries of a step before its passes; those of no module are of a batch."""
+        is_early: Mask = (self.kind == FORWARD) & (self.allocs < self.passes[self.step])
+        return is_early
+
+    @cached_property
     def parameter_shapes(self) -> dict[str, list[tuple[str, list[int]]]]:
         """The type and the shape of each parameter by module; empty if the recording has none."""
         stored = self.trace.provenance.extra.get(PARAMETER_SHAPES)

@@ -91,6 +91,7 @@ def training(
     history: bool = False,
     statistic: bool = False,
     lookup: bool = False,
+    evaluated: int = 0,
     steps: int = 3,
 ) -> Trace:
     """The recording of a training run.
@@ -100,6 +101,7 @@ def training(
     scores: whether each layer also saves the blocks of ATTENTION. history: whether the program
     keeps a value of each step until the next one has its own. statistic: whether each layer ends
     with a small block that it saves. lookup: whether there is a table without a gradient.
+    evaluated: bytes of a temporary of the head after each step, in an evaluation.
     """
     program = _Program()
     alloc, free = program.alloc, program.free
@@ -147,6 +149,9 @@ def training(
         program.mark("step")
         if not keeps_gradients:
             free(*(f"gradient {layer}" for layer in layers))
+        if evaluated:
+            alloc("evaluated", evaluated, "head")
+            free("evaluated")
     return program.trace(weight // 4 // COLUMNS)
 
 
@@ -193,6 +198,10 @@ HEAVY_UPDATE = training(weight=HEAVY, temporary=True)
         # gradient, 17 * 64 + (24 + 256 + 24) / 4.
         ("batch in 2 parts", training(), 1288, 1284),
         ("batch in 4 parts", training(), 1288, 1164),
+        # Weights and states, 12 * 64, and the evaluation, which is not in parts or is.
+        ("batch in 4 parts", training(evaluated=1200 * MIB), 1968, 1968),
+        ("evaluation in 2 parts", training(evaluated=1200 * MIB), 1968, 768 + 600),
+        ("evaluation in 4 parts", training(evaluated=1200 * MIB), 1968, 1288),
         ("bfloat16", training(lookup=True), 1288 + 128, 644 + 64),
         ("optimizer state in host memory", training(), 1288, 1288 - 8 * 64),
         # At the last gradient, what a layer saves, the gradient of its output, and a copy of its
@@ -248,6 +257,7 @@ def test_an_edit_has_the_peak_of_the_edited_program(
         "no gradients between",  # none outlives its step
         "memory-efficient attention",  # no matrix of scores
         "free what",  # nothing is kept
+        "evaluation in",
         "gradients in DDP's buckets",
     ],
 )

@@ -233,9 +233,9 @@ def _split(
     part = blocks.of_kind(table, *kinds, UPDATE)
     split = replace(table, size=np.where(part, -(-table.size // ranks), table.size))
     if GRADIENTS in kinds:  # a gradient is whole until the ranks have summed it
-        # Those of a batch in parts exist from the beginning of the step.
-        begins = blocks.starts[blocks.step[table.origin]]
-        gradient = np.flatnonzero(blocks.of_kind(table, GRADIENTS) & (table.born > begins))
+        # Those of a batch in parts exist from the beginning of the step's passes.
+        begins = blocks.passes[blocks.step[table.origin]]
+        gradient = np.flatnonzero(blocks.of_kind(table, GRADIENTS) & (table.born != begins))
         at = table.born[gradient]
         whole = split.with_copies(gradient, at - 0.25, at + 0.25)
         split = replace(whole, size=np.concatenate([split.size, table.size[gradient]]))

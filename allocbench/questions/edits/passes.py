@@ -20,7 +20,7 @@ from allocbench.workloads.block_table import BlockTable, Floats, Ints, Mask
 
 CHUNKS = 8
 """Parts in which a chunked loss computes the logits."""
-_LEAST_SHARE = 0.05  # of the peak of the load: of logits that are worth a chunked loss
+_LEAST_SHARE = 0.05  # of the peak of the load: of logits or an evaluation that are worth an edit
 _LEAST_TOKENS = 16  # of attention
 _HEAD_WIDTHS = range(8, 257, 8)
 
@@ -217,18 +217,37 @@ def _scores(blocks: TrainingBlocks) -> Mask:
 
 
 def batch(blocks: TrainingBlocks) -> Iterator[Edit]:
-    """Several passes over parts of the batch before each update."""
-    if not blocks.has(ACTIVATIONS):
-        return
+    """Several passes over parts of the batch before each update, or in an evaluation."""
+    peak = blocks.trace.load.argmax()
+    alive = blocks.is_of_evaluation & (blocks.allocs <= peak) & (blocks.freed > peak)
+    evaluated = int(blocks.table.size[alive & (blocks.module != "")].sum())
     for parts in (2, 4):
-        yield Edit(
-            f"batch in {parts} parts",
-            f"{parts} passes over 1/{parts} of the batch before each optimizer step",
-            f"smaller kernels; batch normalization, if there is any, sees 1/{parts} of the batch",
-            "batch",
-            2,
-            partial(_accumulated, blocks, parts),
-        )
+        if blocks.has(ACTIVATIONS):
+            yield Edit(
+                f"batch in {parts} parts",
+                f"{parts} passes over 1/{parts} of the batch before each optimizer step",
+                f"smaller kernels; batch normalization, if there is any, sees 1/{parts} of the"
+                " batch",
+                "batch",
+                2,
+                partial(_accumulated, blocks, parts),
+            )
+        if evaluated > _LEAST_SHARE * blocks.trace.max_load:
+            yield Edit(
+                f"evaluation in {parts} parts",
+                f"batches of 1/{parts} of the size where the model is called without a backward"
+                " pass",
+                "smaller kernels in the evaluation",
+                "evaluation",
+                1,
+                partial(_evaluated, blocks, parts),
+            )
+
+
+def _evaluated(blocks: TrainingBlocks, parts: int, table: BlockTable) -> BlockTable:
+    """Smaller batches in an evaluation."""
+    scales = (blocks.is_of_evaluation & ~blocks.is_of_weight)[table.origin]
+    return replace(table, size=np.where(scales, -(-table.size // parts), table.size))
 
 
 def _accumulated(blocks: TrainingBlocks, parts: int, table: BlockTable) -> BlockTable:
@@ -237,14 +256,14 @@ def _accumulated(blocks: TrainingBlocks, parts: int, table: BlockTable) -> Block
     Those of the step before must be freed before the first part.
     """
     scales = blocks.of_kind(table, ACTIVATIONS, FORWARD, BACKWARD)
-    scales &= ~blocks.is_of_weight[table.origin]
+    scales &= ~(blocks.is_of_weight | blocks.is_of_evaluation)[table.origin]
     gradient = np.flatnonzero(blocks.of_kind(table, GRADIENTS))
     at, until = table.born[gradient], table.freed[gradient]
     step = blocks.step[table.origin[gradient]]
     starts = np.append(blocks.starts, [np.inf, np.inf])
     ends_with_step = until < starts[step + 2]
     born, freed = table.born.copy(), table.freed.copy()
-    born[gradient] = starts[step]
+    born[gradient] = np.minimum(at, blocks.passes[step])
     freed[gradient] = np.where(ends_with_step, np.minimum(until, starts[step + 1]), until)
     size = np.where(scales, -(-table.size // parts), table.size)
     smaller = replace(table, size=size, born=born, freed=freed)
