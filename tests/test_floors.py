@@ -63,7 +63,7 @@ CALL_THE_KERNEL = {
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
-    "allocators": 22_781,
+    "allocators": 22_799,
     "allocbench/base": 1_330,
     "allocbench/output": 649,
     "allocbench/programs": 1_301,
@@ -79,7 +79,7 @@ MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
 # segments, private pools and the segments that a recording begins with; planned learns and plans
 # the steps of a program; rmm_arena has blocks in superblocks; external loads libraries and offers
 # them the CUDA runtime.
-LONGER_STRATEGIES = {"bfc": 570, "caching": 552, "external": 435, "planned": 2580, "rmm_arena": 465}
+LONGER_STRATEGIES = {"bfc": 570, "caching": 554, "external": 435, "planned": 2580, "rmm_arena": 465}
 GENERATED = {Path("allocators/_core.pyi"), Path("workloads/_native.pyi")}
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 
 import numpy as np
@@ -240,3 +241,17 @@ def test_a_pool_without_splitting_gives_whole_segments_from_2_10_on() -> None:
     pool = PrivatePool("0.1", no_split=True)
     assert replay(rows, "caching:version=2.9", pool)[0] == [(0, 0), (0, 512)]
     assert replay(rows, "caching:version=2.10", pool)[0] == [(0, 0), (1, 0)]
+
+
+def test_refused_requests_of_many_pools_take_time_in_proportion_to_them() -> None:
+    """Each pool keeps a part of a segment that no other pool can use, and the device is full."""
+
+    def seconds(count: int) -> float:
+        rows = [(ALLOC, number, 512, number, number + 1) for number in range(count)]
+        begin = time.process_time()
+        _, made = replay(rows, "caching", capacity=count * MIB)
+        assert made.stats().failures == count // 2
+        return time.process_time() - begin
+
+    few, many = (min(seconds(count) for _ in range(3)) for count in (1_000, 8_000))
+    assert many < 24 * few  # 8 in proportion, 64 in proportion to the square

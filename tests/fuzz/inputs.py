@@ -100,9 +100,10 @@ def _use(trace: Trace) -> None:
     drawn = zlib.crc32(content.getvalue())
     case, name = CASES[drawn % len(CASES)], _NAMES[drawn % len(_NAMES)]
     for text in ("check:of=caching", "bump", case.spec, f"per_stream:of={name}"):
-        allocator = allocators.make(text, allocators.SimulatedDevice("1TiB"))
-        allocators.replay(trace, allocator)
-        allocator.check()
+        for capacity in ("1TiB", "64MiB"):  # the second one refuses
+            allocator = allocators.make(text, allocators.SimulatedDevice(capacity))
+            allocators.replay(trace, allocator)
+            allocator.check()
 
 
 def trace_file(data: bytes) -> None:

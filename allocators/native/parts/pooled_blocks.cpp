@@ -30,6 +30,7 @@ void PooledBlocks::look_at_touched() const {
   for (StreamPools* const pools : touched_) {
     pools->small.touched = pools->large.touched = false;
     look_at(*pools);
+    if (!std::exchange(pools->changed, true)) changed_.push_back(pools);
   }
   touched_.clear();
 }

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -34,7 +35,8 @@ class PooledBlocks {
     StreamPools(Nodes& nodes, Stream of) : small(nodes, of, true), large(nodes, of, false) {}
     BlockPool small;
     BlockPool large;
-    Size largest = 0;  // free block, when the pools were last looked at
+    Size largest = 0;      // free block, when the pools were last looked at
+    bool changed = false;  // in `changed_`
   };
   struct Reservation {
     Address address;
@@ -74,6 +76,18 @@ class PooledBlocks {
   std::map<Stream, StreamPools>& pools() { return pools_; }
   // Those with free blocks, in order of stream. There may be thousands of pools without one.
   std::vector<StreamPools*> filled();
+  // Those for which `which(pools)` is true and that got free blocks since this last returned them,
+  // in order of stream: only they can have more to give back than they had then.
+  template <class Which>
+  std::vector<StreamPools*> changed(Which which) {
+    look_at_touched();
+    auto const others = std::partition(changed_.begin(), changed_.end(), which);
+    std::vector<StreamPools*> found(changed_.begin(), others);
+    changed_.erase(changed_.begin(), others);
+    for (StreamPools* const pools : found) pools->changed = false;
+    std::ranges::sort(found, {}, [](StreamPools const* pools) { return pools->small.stream; });
+    return found;
+  }
   Node const& operator[](Index block) const { return nodes_[block]; }
   Size size(Index block) const { return nodes_[block].block.size; }
   Facts const& facts(Index block) const { return facts_[block]; }
@@ -252,6 +266,7 @@ class PooledBlocks {
   // the largest. Blocks may have left them since.
   mutable std::vector<StreamPools*> touched_;
   mutable std::set<std::pair<Size, StreamPools*>> filled_;
+  mutable std::vector<StreamPools*> changed_;  // got free blocks since `changed` returned them
   std::map<Address, Reservation> reservations_;
   std::vector<Index> waiting_;  // in the order of their frees
   std::vector<Index> deferred_;

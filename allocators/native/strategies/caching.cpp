@@ -42,17 +42,19 @@ void Caching::do_trim() {
   blocks_.streams_done();
   blocks_.free_deferred();
   blocks_.free_waiting();
-  auto const filled = blocks_.filled();
+  auto const changed = blocks_.changed([this](auto const* pools) {
+    PoolId const pool = pool_of(pools->small.stream);
+    return pool == 0 || pools_->released(pool);
+  });
   for (bool const small : {false, true}) {
     std::vector<BlockPool*> ordinary;
-    for (auto* const pools : filled)
+    for (auto* const pools : changed)
       if (pool_of(pools->small.stream) == 0)
         ordinary.push_back(small ? &pools->small : &pools->large);
     release_free(ordinary);
   }
-  for (auto* const pools : filled)
-    if (pools_->released(pool_of(pools->small.stream)))
-      release_free({&pools->small, &pools->large});
+  for (auto* const pools : changed)
+    if (pool_of(pools->small.stream) != 0) release_free({&pools->small, &pools->large});
 }
 
 // Takes the best fit out of the pool, unless it is an oversize block and the request is below that
