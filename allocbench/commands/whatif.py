@@ -211,11 +211,16 @@ def _print(answer: Proposals, device: str, bound: bool = False, part: bool = Fal
     out.print()
     numbers = ("need", "saves")
     table = plain_table("each change alone, estimated", "change", *numbers, "cost", right=numbers)
+    nothing = []
     for proposal in answer.single:
-        (edit,) = proposal.edits
-        saved = _saving(proposal, answer)
-        table.add_row(Text(edit.name), _range(proposal), _saved(saved), Text(edit.cost))
+        (edit,), saved = proposal.edits, _saving(proposal, answer)
+        if saved > 0:
+            table.add_row(Text(edit.name), _range(proposal), _saved(saved), Text(edit.cost))
+        else:
+            nothing.append(edit.name)
     out.print(table)
+    if nothing:
+        out.print(Text(f"These save nothing: {', '.join(nothing)}."))
 
 
 def _headline(answer: Proposals, device: str, bound: bool, part: bool) -> str:

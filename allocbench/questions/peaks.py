@@ -82,8 +82,8 @@ def above_limit(peak: Peak, trace: Trace, limit: int) -> str | None:
         f"{units.size(peak.reserved - limit)} above the limit of {units.size(limit)}"
     ]
     for row in by_kind(holders(trace)).to_dict("records")[:_MOST]:
-        what = row["kind"] or "live"
-        lines.append(f"  {units.size(row['bytes'])} {what}: {places_in_words(row['places'])}")
+        held = f"  {units.size(row['bytes'])} {row['kind'] or 'live'}"
+        lines.append(": ".join(filter(None, (held, places_in_words(row["places"])))))
     return "\n".join(lines)
 
 

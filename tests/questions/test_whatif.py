@@ -410,7 +410,12 @@ def test_the_command(folder: Path) -> None:
     (proposal, *_others) = json.loads(run("whatif train.parquet --allocator naive --json -").stdout)
     assert proposal["low"] <= proposal["need"] <= proposal["high"]
     assert proposal["saves"] > 0
-    assert "as it is" in run("whatif train.parquet --device sim:8GiB").stdout
+    shown = " ".join(run("whatif train.parquet --device sim:8GiB").stdout.split())
+    assert "as it is" in shown
+    rows = json.loads(run("whatif train.parquet --device sim:8GiB --json -").stdout)
+    nothing = [name for row in rows for name in row["edits"] if row["saves"] <= 0]
+    assert nothing
+    assert shown.endswith(f" These save nothing: {', '.join(nothing)}.")
     assert run("whatif good.csv").exit_code == 2
 
 
