@@ -45,8 +45,12 @@ from allocbench.workloads import _native
 from tests import clean_environment, source_copy
 
 FOLDER = source_copy.ROOT / "build/mutants"
-_NOT_WORTH_IT = {"core/RemoveDecorator", "core/NumberReplacer"}
-"""Decorators of data classes are noticed at once; numbers are mostly lengths of what is shown."""
+_NOT_WORTH_IT = {"core/RemoveDecorator", "core/NumberReplacer"} | {
+    f"core/ReplaceComparisonOperator_{one}"
+    for one in ("Eq_Is", "Is_Eq", "NotEq_IsNot", "IsNot_NotEq")
+}
+"""Decorators of data classes are noticed at once; numbers are mostly lengths of what is shown; a
+constant text and a small number are the same object as any that is equal."""
 _SECONDS = 1800.0  # by the clock, of all tests for a mutant outside of functions
 
 

@@ -133,17 +133,6 @@ def test_a_replay_is_readable_in_40_columns(monkeypatch: pytest.MonkeyPatch) -> 
     assert peak.split()[2:] == ["6.00", "MiB"]
 
 
-def test_rows_that_do_not_fit_are_lists(monkeypatch: pytest.MonkeyPatch) -> None:
-    line = "fit good.csv --allocators bfc,naive --time-limit 0"
-    headings = ["allocator", "min capacity", "in MiB", "overhead", "smallest card"]
-    assert re.split(r" {2,}", run(line).stdout.splitlines()[3].rstrip()) == headings
-    monkeypatch.setenv("COLUMNS", "40")
-    shown = [row.rstrip() for row in run(line).stdout.splitlines()]
-    first = shown.index("allocator       naive")
-    assert [row[:16].rstrip() for row in shown[first : first + 5]] == headings
-    assert shown[first + 5 : first + 7] == ["", "allocator       bfc"]
-
-
 def test_inspect_shows_the_configuration_of_a_program_without_braces() -> None:
     shown = run("inspect gpt2-train").stdout
     assert re.search(r"^config +batch 8, dropout 0.1, heads 12,", shown, flags=re.MULTILINE)
@@ -298,10 +287,3 @@ def test_a_report_that_fails_loses_nothing(
     assert ended.exception.__notes__ == [f"the results are kept in {kept}"]
     assert "naive" in ended.stdout
     assert list(bundle.read(kept).rows["allocator"]) == ["bfc", "naive"]
-
-
-def test_results_that_cannot_be_kept_anywhere_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tempfile, "tempdir", "/nowhere")
-    ended = run(f"compare good.csv {FEW} --html /dev/full")
-    assert "the results could not be kept in a temporary file either: " in ended.stderr
-    assert "naive" in ended.stdout
