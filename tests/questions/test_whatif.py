@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,11 +95,14 @@ def training(
     lookup: bool = False,
     evaluated: int = 0,
     steps: int = 3,
+    state: int | None = None,
+    update: int = 0,
 ) -> Trace:
     """The recording of a training run.
 
-    weight: bytes of the weight of each layer. temporary: whether the update has a temporary for
-    each weight. buckets: whether the first backward pass leaves two blocks for all gradients.
+    weight: bytes of the weight of each layer, and of each state unless `state` says otherwise.
+    temporary: whether the update has a temporary for each weight; update: of other bytes. buckets:
+    whether the first backward pass leaves two blocks for all gradients.
     scores: whether each layer also saves the blocks of ATTENTION. history: whether the program
     keeps a value of each step until the next one has its own. statistic: whether each layer ends
     with a small block that it saves. lookup: whether there is a table without a gradient.
@@ -141,10 +146,10 @@ def training(
         program.mark("Optimizer.step#AdamW.step")
         for layer in layers:
             if not step:
-                for number in range(STATES):
-                    alloc(f"state {layer} {number}", weight, f"layers.{layer}.mlp")
-            if temporary:
-                alloc(f"temporary {layer}", weight, f"layers.{layer}.mlp")
+                for number in range(STATES if state != 0 else 0):
+                    alloc(f"state {layer} {number}", state or weight, f"layers.{layer}.mlp")
+            if temporary or update:
+                alloc(f"temporary {layer}", update or weight, f"layers.{layer}.mlp")
         free(*(f"temporary {layer}" for layer in layers))
         program.mark("step")
         if not keeps_gradients:
@@ -251,18 +256,57 @@ def test_an_edit_has_the_peak_of_the_edited_program(
     assert edited(name, program).max_load == edited_peak * MIB
 
 
+SMALL = 8 << 10
+"""Bytes of a state that an 8-bit optimizer keeps as it is."""
+
+
 @pytest.mark.parametrize(
-    "name",
+    ("name", "program", "edited_program"),
     [
-        "no gradients between",  # none outlives its step
-        "memory-efficient attention",  # no matrix of scores
-        "free what",  # nothing is kept
-        "evaluation in",
-        "gradients in DDP's buckets",
+        ("fused optimizer", HEAVY_UPDATE, training(weight=HEAVY)),
+        ("8-bit optimizer state", HEAVY_UPDATE, training(weight=HEAVY, state=130 * MIB)),
+        ("8-bit optimizer state", training(state=SMALL, update=64), training(state=SMALL)),
+        ("ZeRO-1", HEAVY_UPDATE, training(weight=HEAVY, state=HEAVY // 8, update=HEAVY // 8)),
+        ("optimizer state in host", training(), training(state=0)),
     ],
 )
-def test_an_edit_is_offered_only_if_the_trace_shows_what_it_needs(name: str) -> None:
-    assert not any(edit.name.startswith(name) for edit in edits(TrainingBlocks(training()), 8))
+def test_an_edit_is_the_recording_of_the_edited_program(
+    name: str, program: Trace, edited_program: Trace
+) -> None:
+    """Also below the peak: the load of each event."""
+    found, wanted = (
+        [load for load, op in zip(one.load.tolist(), one.op.tolist(), strict=True) if op != MARK]
+        for one in (edited(name, program), edited_program)
+    )
+    assert found == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        ("no gradients between", training()),  # none outlives its step
+        ("memory-efficient attention", training()),  # no matrix of scores
+        ("free what", training()),  # nothing is kept
+        ("evaluation in", training()),
+        ("gradients in DDP's buckets", training()),
+        ("chunked loss", HEAVY_UPDATE),  # the logits are a small part
+    ],
+)
+def test_an_edit_is_offered_only_if_the_trace_shows_what_it_needs(
+    name: str, program: Trace
+) -> None:
+    assert not any(edit.name.startswith(name) for edit in edits(TrainingBlocks(program), 8))
+
+
+def test_an_edit_of_modules_needs_modules() -> None:
+    names = [
+        {edit.name for edit in edits(TrainingBlocks(replace(HEAVY_UPDATE, module=module)), 8)}
+        for module in (None, HEAVY_UPDATE.module)
+    ]
+    assert names[0] < names[1]
+    gone = {name.split()[0] for name in names[1] - names[0]}
+    assert {"ZeRO-3", "checkpoint", "freeze", "LoRA", "activations"} <= gone
+    assert not {"ZeRO-1", "ZeRO-2", "fused", "8-bit", "batch"} & gone
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "factored", "LoRA", "memory-efficient attention"])
@@ -432,3 +476,27 @@ def test_a_curve_has_the_peak_of_its_edits() -> None:
         drawn = np.array([*curve(blocks, chosen).values()])
         assert drawn.shape[1] == INTERVALS
         assert drawn.sum(axis=0).max() == peak
+
+
+def test_a_curve_is_the_highest_load_of_each_interval_and_what_it_consists_of() -> None:
+    """Of a short trace, most intervals have no event: the load stays, at first at 0."""
+    began = training()
+    columns: dict[str, Any] = {
+        name: np.append(np.zeros(3, column.dtype), column)
+        for name, column in began.columns().items()
+    }
+    columns["op"][:3] = MARK
+    trace = replace(began, **columns)
+    blocks = TrainingBlocks(trace)
+    drawn = curve(blocks, [])
+    before = np.append(0, trace.load)
+    edges = np.linspace(0, len(trace), INTERVALS + 1)
+    spans = BlockTable.of(trace)
+    for n, (low, high) in enumerate(pairwise(edges.tolist())):
+        instants = [int(np.ceil(low)) - 1, *range(int(np.ceil(low)), int(np.ceil(high)))]
+        instants = [at for at in instants if at < len(trace)]
+        highest = max(instants, key=lambda at: before[at + 1])
+        assert sum(column[n] for column in drawn.values()) == before[highest + 1]
+        alive = (spans.born <= highest) & (spans.freed > highest)
+        for kind, column in drawn.items():
+            assert column[n] == spans.size[alive & (blocks.kind == kind)].sum()
