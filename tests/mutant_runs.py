@@ -88,7 +88,8 @@ def _chosen(mutant: dict[str, Any], ran: dict[str, Any], quick: float) -> list[s
     first.sort(key=lambda name: ran[name]["seconds"])
     if quick:
         spent = accumulate(ran[name]["seconds"] for name in first)
-        return [name for name, so_far in zip(first, spent, strict=True) if so_far < quick]
+        kept = [name for name, so_far in zip(first, spent, strict=True) if so_far < quick]
+        return kept or first[:1]
     files = {name.partition("::")[0] for name in first}
     beside = [name for name in ran if name.partition("::")[0] in files]
     return list(dict.fromkeys([*first, *beside, *ran]))

@@ -108,6 +108,16 @@ def test_a_setting_that_helps_is_that_of_recommend() -> None:
     assert advice.allocator == "caching"
 
 
+def test_a_setting_may_make_a_smaller_card_enough() -> None:
+    trace = catalog.load("gpt2-train")
+    small, plain = (one for one in check(trace, "sim:7GiB").remedies if one.kind == "card")
+    run = Runner(trace, "sim:7GiB")
+    assert (plain.change, plain.setting) == (run.card("caching"), "")
+    assert small.setting == "expandable_segments:True"
+    assert small.change == run.card(f"caching:conf={small.setting}")
+    assert find(small.change)[0].usable < find(plain.change)[0].usable
+
+
 @pytest.mark.parametrize(
     ("capacity", "kept", "verdict", "step"),
     [
