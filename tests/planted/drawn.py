@@ -114,9 +114,7 @@ DRAWN = (
         "allocbench/output/text_drawings.py",
         "        if not block.allocated:\n            continue\n        begin",
         "        begin",
-        (
-            "tests/questions/test_explain.py::test_the_picture_is_as_long_as_segments_are_large_and_marks_pins",
-        ),
+        ("tests/output/test_output.py::test_a_picture_shows_each_share_of_each_segment",),
     ),
     Bug(
         "--rerun answers from the recording",
@@ -248,7 +246,7 @@ DRAWN = (
         "reports/advice/recommending.py",
         "the default leaves {units.size(max(0, capacity - least))}",
         "the default leaves {units.size(max(0, capacity - need))}",
-        ("tests/reports/test_findings.py::test_what_is_left_on_a_card_of_8_gib",),
+        ("tests/reports/test_advice.py::test_what_is_left_of_a_device",),
     ),
     Bug(
         "a mean skips workloads without a ratio",

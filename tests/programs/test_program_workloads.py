@@ -170,23 +170,18 @@ def test_another_folder_is_another_program(monkeypatch: pytest.MonkeyPatch) -> N
     assert not inspect()
 
 
-def test_a_broken_entry_is_recorded_again() -> None:
-    assert not inspect()
-    (about,) = Path("cache").rglob("about.json")
-    about.unlink()
-    assert not inspect()
-    assert inspect()
-
-
 @pytest.mark.parametrize("damaged", ["about.json", "0.parquet"])
-@pytest.mark.parametrize("damage", ["cut", "empty", "changed", "other"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "changed", "other", "gone"])
 def test_a_damaged_entry_is_recorded_again(damaged: str, damage: str) -> None:
     assert not inspect()
     (file,) = Path("cache").rglob(damaged)
     whole = file.read_bytes()
     changed = whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:]
     other = {"about.json": b'{"files": {}, "traces": [3]}', "0.parquet": b"PAR1"}[damaged]
-    file.write_bytes({"cut": whole[:-20], "empty": b"", "changed": changed, "other": other}[damage])
+    kinds = {"cut": whole[:-20], "empty": b"", "changed": changed, "other": other}
+    file.unlink()
+    if damage in kinds:
+        file.write_bytes(kinds[damage])
     assert [inspect(), inspect()] == [False, True]
 
 
@@ -409,16 +404,6 @@ def test_processes_that_their_parent_terminates_are_recorded() -> None:
     assert done.exit_code == 0, done.stderr
     assert "process1-gpu0" in done.stderr
     assert "see fit --other" in done.stderr
-
-
-def test_running_out_of_memory_is_a_result() -> None:
-    Path("train.py").write_text(
-        "import torch\ntorch.alloc(9)\n"
-        "torch.remember(0, action='oom', addr=0, size=1 << 40)\nraise SystemExit(1)\n"
-    )
-    done = run(f"inspect -- {sys.executable} train.py")
-    assert done.exit_code == 0
-    assert "it ran out of memory: 1 request failed" in done.stderr
 
 
 @pytest.mark.parametrize("step", ["", "torch.optimizer_step()"])

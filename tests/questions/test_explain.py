@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.output.text_drawings import FREE as NOTHING
-from allocbench.output.text_drawings import FULL, PARTLY, PIN, picture
 from allocbench.questions import search_space
 from allocbench.questions.explain import Explanation, explain, pins, verdict
 from allocbench.questions.failure import before, first_failure
@@ -152,29 +150,6 @@ def test_the_first_failure_of_a_real_trace_is_that_of_a_replay() -> None:
     assert failure.live == int(trace.load[failure.event - 1])
     assert failure.operator.startswith("aten::")
     assert 1 <= failure.step <= trace.steps
-
-
-def test_the_picture_is_as_long_as_segments_are_large_and_marks_pins() -> None:
-    made = allocators.make("bfc:allow_growth=false", allocators.SimulatedDevice("64MiB"))
-    first, pin, last = (made.allocate(size * MIB) for size in (16, 1, 20))
-    made.deallocate(first)
-    made.deallocate(last)
-    (line,) = picture(made.snapshot(), {pin}, width=64)
-    bar = line.partition("|")[2].rstrip("|")
-    assert bar == NOTHING * 16 + PIN + NOTHING * 47
-    (line,) = picture(made.snapshot(), set(), width=8)
-    assert line.endswith(f"|{NOTHING * 2}{PARTLY}{NOTHING * 5}|")
-    assert FULL not in line
-    assert picture([], set()) == ["nothing is held from the device"]
-
-
-def test_segments_left_out_of_the_picture_are_counted() -> None:
-    made = allocators.make("naive", allocators.SimulatedDevice("64MiB"))
-    for _ in range(5):
-        made.allocate(2 * MIB)
-    lines = picture(made.snapshot(), set(), most=3)
-    assert len(lines) == 4
-    assert lines[-1] == "and 2 more of 4.00 MiB, 0 B of it free"
 
 
 def test_every_declared_option_has_values_to_try_or_a_reason_for_none() -> None:

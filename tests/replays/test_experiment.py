@@ -18,10 +18,8 @@ from allocbench.allocators import Allocator
 from allocbench.replays import capacity, experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.timing import time_passes
-from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.rows import results
 from allocbench.reports.rows.assumptions import of_row
-from allocbench.reports.rows.details import RUN, join, of_run
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from tests.traces import Event, make, valid_traces
@@ -142,14 +140,6 @@ def test_of_the_passes_the_minimum_and_the_median_count(monkeypatch: pytest.Monk
     assert [row[f"seconds_per_event_{kind}_median"] for kind in ("cold", "steady")] == [2, 20]
 
 
-def test_percentiles_of_calls_are_in_order() -> None:
-    row = run(churn(), "bfc", effort=Effort(passes=1))
-    for call in ("alloc", "free"):
-        found = [row[f"{call}_{name}_seconds"] for name in ("p50", "p90", "p99", "p999", "max")]
-        assert found == sorted(found)
-        assert row[f"{call}_mean_seconds"] <= row[f"{call}_max_seconds"]
-
-
 def test_failures_are_counted_and_take_the_overhead_away() -> None:
     row = run(make(TINY), "naive", "sim:350")
     assert row["failures"] == 1
@@ -165,16 +155,6 @@ def test_the_arena_says_what_was_planned() -> None:
     assert row["planned_requests"] == 2
     assert row["fallback_requests"] == 1
     assert (row["planned_bytes"], row["fallback_bytes"]) == (1024, 512)
-
-
-def test_details_exist_if_requested() -> None:
-    prepared = TraceBlocks.of("tiny", make(TINY))
-    row, details = experiment.run(
-        make(TINY), "naive", "sim:1GiB", BYTES_ONLY, workload="tiny", trace_blocks=prepared
-    )
-    memory = of_run(join([details]), "memory", **{name: row[name] for name in RUN})
-    assert memory["reserved"].tolist() == [100, 400, 300, 350, 50, 0]
-    assert experiment.run(make(TINY), "naive", "sim:1GiB", BYTES_ONLY)[1] == {}
 
 
 @pytest.mark.parametrize("name", allocators.names())

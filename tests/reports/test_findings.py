@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings in words: the verdict on a case, and the two lines of advice."""
 
-import re
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from allocbench.reports.advice import findings, held
-from allocbench.reports.advice.recommending import advise, consequence
-from allocbench.reports.rows.details import none
+from allocbench.reports.advice import findings
+from allocbench.reports.advice.recommending import advise
 from allocbench.reports.rows.ranking import cases
 from allocbench.reports.rows.results import frame
 from tests.result_rows import GIB, floor, row, sized
@@ -134,44 +131,3 @@ def test_a_place_that_most_allocators_share_is_undecided() -> None:
         "fastest: undecided, 4 of 5 allocators do not clearly differ"
         " (30.0 ns to 33.0 ns of host time per event under allocbench run)"
     )
-
-
-@pytest.mark.parametrize(
-    ("need", "fits", "default", "numbers", "words"),
-    [
-        (5, True, None, ["3.00"], "fits"),
-        (5, True, (7, True), ["3.00", "1.00"], "leaves"),
-        (5, True, (9, False), ["3.00"], "the default does not fit"),
-        (5, True, (None, True), ["3.00"], "the default fits too"),
-        (9, False, (7, True), [], "does not fit the card"),
-    ],
-)
-def test_what_is_left_on_a_card_of_8_gib(
-    need: int, fits: bool, default: tuple[int | None, bool] | None, numbers: list[str], words: str
-) -> None:
-    least = default and (default[0] and default[0] * GIB, default[1])
-    told = consequence(need * GIB, fits, 8 * GIB, "the card", least)
-    assert re.findall(r"([\d.]+) GiB", told) == numbers
-    assert words in told
-    assert consequence(need * GIB, fits, None, "the card", least) == ""
-
-
-def test_what_is_held_is_that_before_the_request_that_fails() -> None:
-    sites = {"line": "", "operator": "", "module": "", "stack": "", "stream": 0, "derived": False}
-    kinds = [{**sites, "kind": "parameters"}, {**sites, "kind": "gradients", "line": "a.py:3 f"}]
-    blocks = [(0, 9, 600, 0, 0), (1, 4, 300, 1, 1), (5, 9, 200, 1, 1), (6, 9, 900, 1, 1)]
-    columns = ("first", "last", "size", "step", "site")
-    details = dict(none())
-    details["program"] = pd.DataFrame(blocks, columns=columns).assign(workload="train")
-    details["sites"] = pd.DataFrame(kinds).assign(workload="train")
-    at_peak = held.sentence(details, "train", "sim:1KiB", "bfc")
-    assert at_peak == (
-        "At the peak of the program (event 6, step 1), 1.66 KiB are in use: 1.07 KiB (64.7%)"
-        " gradients and 600 B (35.3%) parameters. By line: 1.07 KiB (64.7%) a.py:3 f."
-    )
-    run = {"workload": "train", "device": "sim:1KiB", "allocator": "bfc"}
-    details["failures"] = pd.DataFrame([{**run, "event": 2, "requested": 500}])
-    assert held.sentence(details, "train", "sim:1KiB", "bfc").startswith(
-        "When a request for 500 B fails (event 2, step 1), 900 B are in use: 600 B (66.7%)"
-    )
-    assert held.sentence(none(), "train", "sim:1KiB", "bfc") == ""

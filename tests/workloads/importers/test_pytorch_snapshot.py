@@ -68,28 +68,6 @@ def played(steps: list[tuple[int, int, bool]]) -> Recorder:
     return recorder
 
 
-STEPS = st.lists(
-    st.tuples(st.integers(0, 3), st.integers(0, 99), st.booleans()), min_size=1, max_size=60
-)
-
-
-def stated(recorder: Recorder, keep: int) -> list[tuple[str, int, int]]:
-    """The last `keep` events, after allocs of the blocks that were live when they began."""
-    cut = len(recorder.events) - keep
-    live: dict[int, int] = {}
-    said = []
-    for n, event in enumerate(recorder.events):
-        if n == cut:
-            said = [("a", address, size) for address, size in sorted(live.items())]
-        if event["action"] == "alloc":
-            live[event["addr"]] = event["size"]
-            said.append(("a", event["addr"], event["size"]))
-        elif event["action"] == "free_completed":
-            del live[event["addr"]]
-            said.append(("f", event["addr"], 0))
-    return said if keep else [("a", address, size) for address, size in sorted(live.items())]
-
-
 # --- what is in a snapshot
 
 
@@ -125,33 +103,6 @@ def test_blocks_that_another_stream_used_are_counted_with_their_lines(named: Nam
     found = read(named(snapshot(recorder))).provenance.extra["deferred_frees"]
     places = [("train.py:12 step", 1000)]
     assert found == {"blocks": 2, "bytes": 1007, "places": places}
-
-
-@given(steps=STEPS, data=st.data())
-def test_blocks_from_before_the_ring_buffer_are_reconstructed(
-    steps: list[tuple[int, int, bool]],
-    data: st.DataObject,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    recorder = played(steps)
-    keep = data.draw(st.integers(0, len(recorder.events)))
-    expected = stated(recorder, keep)
-    path = tmp_path_factory.mktemp("ring") / "ring"
-    path.write_bytes(pickled(snapshot(recorder, keep=keep)))
-    if not expected:
-        assert "holds no events" in message_of(lambda: read(path))
-        return
-    trace = read(path)
-    address: dict[int, int] = {}
-    found = []
-    for (op, block, size, _), (kind, where, _) in zip(rows(trace), expected, strict=True):
-        assert op == (ALLOC if kind == "a" else FREE)
-        if op == ALLOC:
-            address[block] = where
-        found.append((kind, address[block], size))
-    assert found == expected
-    before = trace.provenance.live_at_start
-    assert before == len([one for one in expected[:before] if one[0] == "a"])
 
 
 def test_both_spellings_of_a_waiting_block_and_the_older_history(named: Named) -> None:
