@@ -15,6 +15,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -437,6 +438,12 @@ def test_what_was_held_before_the_first_event(
     assert known.begins == ("later" if known.held else "start")
     assert ("event 1" in known.contradiction) == (events[-1][2] - events[-1][1] != events[0][2])
     assert trace.size[count:].tolist() == [max(0, size) for _, size, *_ in events]
+    assert trace.time_ns is not None
+    assert np.diff(trace.time_ns[count:]).tolist() == [1000] * (len(events) - 1)
+    assert trace.provenance.extra["sizes"] == "allocated"
+    of_cpu = read(profile(*(one | {"args": one["args"] | {"Device Type": 0}} for one in written)))
+    assert of_cpu.provenance.extra["sizes"] == "requested"
+    assert of_cpu.layout is None
 
 
 def test_events_without_an_address_are_left_out_beside_others() -> None:
