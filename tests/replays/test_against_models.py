@@ -29,6 +29,31 @@ def small(trace: Trace) -> Trace:
     return replace(trace, size=sizes.astype(np.uint64), time_ns=None)
 
 
+Area = tuple[int, int, list[tuple[int, int]]]  # begin, end, blocks
+
+
+def in_the_way_of(found: list[Area], requested: int, room: int) -> tuple[int, str]:
+    """The fewest bytes that must go, and where: every place is tried.
+
+    Whole areas that go also give back what they have.
+    """
+    load = [sum(end - begin for begin, end in blocks) for _, _, blocks in found]
+    stretches = [
+        sum(end - begin for begin, end in blocks if begin < at + requested and end > at)
+        for low, high, blocks in found
+        for at in sorted({low, *(end for _, end in blocks), *range(low, min(high, low + 99))})
+        if at + requested <= high
+    ]
+    length = [high - low for low, high, _ in found]
+    alone = [load[n] for n, one in enumerate(length) if room + one >= requested > room]
+    emptiest, left = 0, room
+    for n in sorted(range(len(found)), key=load.__getitem__):
+        if left < requested:
+            left, emptiest = left + length[n], emptiest + load[n]
+    least = min([*stretches, *alone], default=emptiest)
+    return least, "stretch" if stretches and min(stretches) == least else "segments"
+
+
 class Model:
     """A trace, replayed call by call: what the allocator says after each event."""
 
@@ -37,6 +62,7 @@ class Model:
         self.levels: list[Any] = []
         self.calls: list[int] = []
         self.largest: list[int] = []
+        self.failed: list[Any] = []  # the segments at the first failed request
         self.alive: list[dict[int, tuple[int, int]]] = []  # address: alloc event and its size
         alive: dict[int, tuple[int, int]] = {}
         place: dict[int, int | None] = {}
@@ -50,6 +76,7 @@ class Model:
                     alive[place[block]] = event, size  # type: ignore[index]
                 except allocators.OutOfMemory:
                     place[block] = None
+                    self.failed = self.failed or self.made.snapshot()
             elif op == FREE and (address := place.pop(block)) is not None:
                 self.made.deallocate(address, stream)
                 del alive[address]
@@ -135,13 +162,22 @@ def test_details_are_what_the_allocator_says_call_by_call(
             model.levels[event].allocated,
         )
         assert set(shown[shown["pins"]]["first"]) <= {begun for begun, _ in before.values()}
+        if "expandable" not in spec:
+            segments = [
+                (
+                    s.address,
+                    s.address + s.size,
+                    [(b.address, b.address + b.size) for b in s.blocks if b.allocated],
+                )
+                for s in sorted(model.failed, key=lambda one: one.address)
+            ]
+            room = failure["capacity"] - failure["reserved"]
+            wanted = in_the_way_of(segments, failure["requested"], room)
+            assert (failure["pinned_bytes"], failure["place"]) == wanted
     live = np.cumsum([{ALLOC: 1, FREE: -1}.get(op, 0) for op in trace.op.tolist()])
     before_each = np.append(0, live)[:-1]
     assert blocks.live.tolist() == before_each[trace.op == ALLOC].tolist()
     assert blocks.live_at_free.tolist() == before_each[trace.op == FREE].tolist()
-
-
-Area = tuple[int, int, list[tuple[int, int]]]  # begin, end, blocks
 
 
 @st.composite
@@ -167,25 +203,11 @@ def areas(draw: st.DrawFn) -> list[Area]:
 def test_the_blocks_in_the_way_are_the_fewest_bytes(
     found: list[Area], requested: int, room: int
 ) -> None:
-    """Every place is tried; removing whole areas also gives back what they have."""
     every = [block for _, _, blocks in found for block in blocks]
-    load = [sum(end - begin for begin, end in blocks) for _, _, blocks in found]
-    stretches = [
-        sum(end - begin for begin, end in blocks if begin < at + requested and end > at)
-        for low, high, blocks in found
-        for at in range(low, high - requested + 1)
-    ]
-    length = [high - low for low, high, _ in found]
-    alone = [load[n] for n, one in enumerate(length) if room + one >= requested > room]
-    emptiest, left = 0, room
-    for n in sorted(range(len(found)), key=load.__getitem__):
-        if left < requested:
-            left, emptiest = left + length[n], emptiest + load[n]
-    least = min([*stretches, *alone], default=emptiest)
+    wanted = in_the_way_of(found, requested, room)
     begins, ends = (np.array([block[side] for block in every], np.int64) for side in (0, 1))
     pins, place = in_the_way([one[:2] for one in found], begins, ends, requested, room)
-    assert sum(every[n][1] - every[n][0] for n in pins) == least
-    assert place == ("stretch" if stretches and min(stretches) == least else "segments")
+    assert (sum(every[n][1] - every[n][0] for n in pins), place) == wanted
 
 
 @given(st.integers(1, 4000), st.integers(0, 3000), st.booleans())
