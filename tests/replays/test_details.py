@@ -80,16 +80,24 @@ def test_the_blocks_in_the_way_of_a_failed_request_are_found() -> None:
     assert failure["event"] in found["instants"]["event"].tolist()
 
 
-def test_the_sketch_of_latencies_keeps_the_ends_and_the_order() -> None:
-    seconds = np.geomspace(1e-9, 1e-3, 5000).astype(np.float32)
-    trace = make([e for n in range(5000) for e in ((ALLOC, n, 64), (FREE, n, 0))])
+@pytest.mark.parametrize("calls", [0, 1, 2, 150, 5000])
+def test_the_sketch_of_latencies_keeps_the_ends_and_the_order(calls: int) -> None:
+    """A quantile is kept if at least one call lies beyond it."""
+    seconds = np.geomspace(1e-9, 1e-3, calls).astype(np.float32)
+    trace = make([e for n in range(calls) for e in ((ALLOC, n, 64), (FREE, n, 0))])
     found = of_latency(TraceBlocks.of("made", trace), seconds, seconds)
     for call in ("alloc", "free"):
         latency = pd.DataFrame(found["latency"])
         mine = latency[latency["call"] == call]
         assert mine["seconds"].is_monotonic_increasing
         assert mine["quantile"].is_monotonic_increasing
-        assert (mine["seconds"].iloc[0], mine["seconds"].iloc[-1]) == (seconds[0], seconds[-1])
+        quantiles = mine["quantile"].tolist()
+        wanted = [float(np.quantile(seconds, one)) for one in quantiles]
+        assert mine["seconds"].tolist() == pytest.approx(wanted)
+        assert [*quantiles[:1], *quantiles[-1:]] == [0, 1] * (calls > 0)
+        assert all(min(one, 1 - one) >= 1 / calls for one in quantiles[1:-1])
+        percents = [n / 100 for n in range(1, 100) if min(n, 100 - n) * calls >= 100.001]
+        assert {round(one, 6) for one in percents} <= {round(one, 6) for one in quantiles}
         assert len(mine) < 200
 
 
@@ -101,10 +109,15 @@ def test_calls_are_grouped_by_the_blocks_alive_before_them() -> None:
     assert prepared.live_at_free.tolist() == list(range(1000, 0, -1))
     seconds = np.arange(1000).astype(np.float32)
     table = pd.DataFrame(of_latency(prepared, seconds, seconds)["scaling"])
-    for one in table[table["call"] == "alloc"].to_dict("records"):
-        mine = seconds[one["live_from"] : min(1000, one["live_to"])]
-        assert one["count"] == len(mine)
-        assert one["median"] == np.median(mine)
+    mine = table[table["call"] == "alloc"].to_dict("records")
+    # Two groups for each power of two; those of less than 25 calls are left out.
+    assert [one["live_from"] for one in mine] == [64, 91, 128, 181, 256, 362, 512, 724]
+    for one in mine:
+        group = seconds[one["live_from"] : min(1000, one["live_to"])]
+        assert one["count"] == len(group)
+        assert one["median"] == np.median(group)
+        most = np.quantile(group, 0.99) if len(group) >= 100 else np.nan
+        assert one["p99"] == pytest.approx(most, nan_ok=True)
 
 
 def test_the_program_has_every_block_and_where_it_comes_from() -> None:
