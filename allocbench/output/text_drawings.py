@@ -57,22 +57,19 @@ def _size(segment: Segment) -> int:
 
 
 def _bar(segment: Segment, pins: Collection[int], width: int) -> str:
-    share: NDArray[np.float64] = np.zeros(width)
-    marked = np.zeros(width, np.bool_)
-    cell = segment.size / width
+    held, marked = [0] * width, set[int]()  # bytes of each letter, times the width
     for block in segment.blocks:
         if not block.allocated:
             continue
-        begin = (block.address - segment.address) / cell
-        end = begin + block.size / cell
-        first, last = int(begin), min(width - 1, int(np.ceil(end)) - 1)
-        for n in range(first, last + 1):
-            share[n] += min(end, n + 1) - max(begin, n)
-        if block.address in pins:
-            marked[first : last + 1] = True
+        begin = (block.address - segment.address) * width
+        end = begin + block.size * width
+        for n in range(begin // segment.size, -(-end // segment.size)):
+            held[n] += min(end, (n + 1) * segment.size) - max(begin, n * segment.size)
+            if block.address in pins:
+                marked.add(n)
     return "".join(
-        PIN if pin else FREE if part < 1e-9 else FULL if part > 0.999 else PARTLY
-        for part, pin in zip(share, marked, strict=True)
+        PIN if n in marked else FULL if part > 0.999 * segment.size else PARTLY if part else FREE
+        for n, part in enumerate(held)
     )
 
 

@@ -274,6 +274,24 @@ def test_equal_allocators_take_turns_and_have_a_range() -> None:
         assert "device_seconds" not in row  # an estimate is the same in each pass
 
 
+def test_each_pass_begins_with_another_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[str] = []
+
+    def one(trace: Trace, allocator: Allocator) -> float:
+        passes.append(allocator.info.name)
+        return 1.0
+
+    monkeypatch.setattr(allocators, "time_pass", one)
+    specs = ["naive", "bfc", "slab"]
+    devices = dict.fromkeys([*specs, "cuda_async"], "sim:1GiB")
+    found = time_passes(churn(20), devices, 4, single_calls=False)
+    turns = [0, 1, 2, 1, 2, 0, 2, 0, 1, 0, 1, 2]
+    assert passes == [specs[n] for n in turns for _ in ("cold", "learning", "steady")]
+    assert found["cuda_async"].row == {}  # where its blocks are is the model's choice
+    assert found["bfc"].row["seconds_per_event_cold_max"] == 1
+    assert time_passes(churn(20), {}, 2) == {}
+
+
 def test_the_statistics_of_calls_are_the_medians_of_the_passes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
