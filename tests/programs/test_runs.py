@@ -6,24 +6,36 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from threading import Lock
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
+from allocbench.allocators import SpecError
+from allocbench.allocators import torch as adapter
 from allocbench.errors import UsageError
 from allocbench.interrupts import Terminated
 from allocbench.null_gpu import launch
 from allocbench.null_gpu.launch import Limits
-from allocbench.programs import execution, program, server_start
+from allocbench.programs import execution, functions, program, server_start, with_allocator
+from allocbench.programs import recording_cache as kept
 from allocbench.programs.execution import AMPLE, AMPLE_EXPANDABLE, ComputedValueError, Execution
 from allocbench.programs.hook.native_statistics import Statistics
 from allocbench.programs.program import ProgramSettings, ProgramWorkload
-from allocbench.programs.with_allocator import complaints, native_environment, reports
+from allocbench.programs.with_allocator import (
+    RunSettings,
+    complaints,
+    native_environment,
+    reports,
+)
 from allocbench.workloads import ALLOC, MARK, Provenance, Trace, recording
 from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.importers.pytorch_snapshot import DEFERRED
@@ -125,6 +137,137 @@ def test_a_program_that_was_ended_may_fail_later(asked: Any) -> None:
     assert "the command then ended with exit code 3" in found.told
     assert ran({"a": stopped, "b": trace(steps=1)}, code=3).complete is False
     assert ran(trace(), code=3).complete is False
+
+
+@pytest.mark.parametrize(("code", "recovered"), [(0, True), (1, False)])
+def test_only_a_program_that_ends_well_has_recovered(code: int, recovered: bool) -> None:
+    assert ran(trace(2, 2, 1, after_oom=CATCHES), code=code).recovered is recovered
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize("device", [None, CARD])
+def test_limits_of_a_run(monkeypatch: pytest.MonkeyPatch, device: str | None, quiet: bool) -> None:
+    """The recording itself counts steps, one more than asked for; the rest is for null GPUs."""
+    seen: dict[str, Any] = {}
+
+    @contextmanager
+    def session(device: str | None, limits: Limits) -> Any:
+        seen["limits"] = limits
+        blank: dict[str, Any] = {
+            "machine": None,
+            "notes": ["n"],
+            "reads": "",
+            "shared": False,
+            "shapes": {},
+        }
+        yield SimpleNamespace(**blank, outside={}, workspace=0)
+
+    def record(command: Any, *, steps: int | None, stdout: int, **_: Any) -> Recorded:
+        seen["steps"] = steps
+        os.write(stdout, b"  ValueError: no\n\n" if quiet else b"")
+        return Recorded(int(quiet), {"": trace(9, 2)}, [])
+
+    monkeypatch.setattr(launch, "session", session)
+    monkeypatch.setattr(recording, "record", record)
+    limits = Limits(4, 60, {"a.py:1": 2.0})
+    if quiet:
+        with pytest.raises(RecordError, match=r"exit code 1; +ValueError: no. It had made 2"):
+            execution.run(["python3"], "train", device, limits, quiet, {})
+    else:
+        found = execution.run(["python3"], "train", device, limits, quiet, {})
+        assert (found.notes, found.device) == (("n",), device)
+    assert seen["steps"] == 5
+    assert seen["limits"] == (Limits() if device is None else replace(limits, steps=None))
+
+
+def test_other_marks_end_no_steps() -> None:
+    events = [(MARK, 0, 0), (ALLOC, 0, 7), (MARK, 1, 0), (MARK, 2, 0), (ALLOC, 1, 2), (MARK, 1, 0)]
+    found = program.steps(make([*events, (MARK, 2, 0)], labels=("a", "step", "z")))
+    assert (found.peaks, found.ends, found.after) == ((7, 9), (7, 9), 9)
+
+
+def test_a_cache_that_cannot_be_made_keeps_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_folder", lambda: tmp_path / "missing" / "programs")
+    kept.keep("name", kept.Entry({"": trace()}, [], "today", False), [])
+    assert kept.load("name") is None
+    monkeypatch.setattr(kept, "_folder", lambda: tmp_path)
+    kept.keep("name", kept.Entry({"a": trace(9)}, ["n"], "today", True), [__file__])
+    found = kept.load("name")
+    assert found is not None
+    assert (found.notes, found.date, found.out_of_memory) == (["n"], "today", True)
+    assert found.traces["a"].size.tolist() == [9]
+
+
+def test_a_function_is_a_program_with_a_copy_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("cloudpickle")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    written = tmp_path / "written"
+
+    def work() -> None:
+        written.write_text("done")
+
+    with functions.program_of(work, ProgramSettings()) as made:
+        assert made.name == "work"
+        assert Path(made.command[-1]).parent.stat().st_mode & 0o077 == 0
+        subprocess.run(made.command, check=True)
+    assert written.read_text() == "done"
+    assert not Path(made.command[-1]).exists()
+    with functions.program_of(work, ProgramSettings()) as again:
+        assert again.identity == made.identity
+    with (
+        pytest.raises(UsageError, match="cannot be run in a process of its own"),
+        functions.program_of(partial(print, Lock()), ProgramSettings()),
+    ):
+        pass
+
+
+def test_reports_of_a_process_with_an_allocator_of_allocbench(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def use(ordinal: int) -> Any:
+        totals = SimpleNamespace(graphs=SimpleNamespace(peak=7))
+        counted = SimpleNamespace(deferred=5, totals=totals)
+        stats = SimpleNamespace(allocations=3, frees=2)
+        return SimpleNamespace(
+            ordinal=ordinal, gpu=f"GPU {ordinal}", row=lambda: {"peak": ordinal},
+            stats=stats, program=counted, gpu_peak_used=9,
+        )  # fmt: skip
+
+    columns = {name: np.arange(2) for name in ("op", "block", "size", "stream")}
+    used = SimpleNamespace(
+        uses=lambda: [use(0), use(1)], recording=lambda _: SimpleNamespace(**columns)
+    )
+    monkeypatch.setattr(adapter, "met", ["graphs", "sharing"])
+    chosen = RunSettings("bfc", str(tmp_path), record=True)
+    with_allocator._leave(used, chosen, os.getpid() + 1)
+    assert list(tmp_path.iterdir()) == []
+    with_allocator._leave(used, chosen, os.getpid(), [0])
+    (report,) = reports(tmp_path)
+    assert (report.pid, report.ordinal, report.gpu) == (os.getpid(), 1, "GPU 1")
+    assert report.row == {"peak": 1}
+    assert [*report.extra.values()] == [3, 2, 5, 9, 7]
+    assert report.trace is not None
+    assert {name: column.tolist() for name, column in report.trace.items()} == {
+        name: [0, 1] for name in columns
+    }
+    with_allocator._leave(used, replace(chosen, record=False), os.getpid())
+    assert [one.ordinal for one in reports(tmp_path)] == [0, 1]
+    assert with_allocator.native_only(tmp_path) == ["graphs", "sharing"]
+
+    def wrong(*_: Any, **__: Any) -> None:
+        raise SpecError("no such allocator")
+
+    monkeypatch.setattr(adapter, "use", wrong)
+    for name, value in with_allocator.environment(chosen, {}).items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit) as ended:
+        with_allocator.choose()
+    assert ended.value.code == with_allocator.WRONG
+    assert capsys.readouterr().err == "error: no such allocator\n"
 
 
 def test_computed_values_are_read_as_1_where_0_fails(asked: Any) -> None:
