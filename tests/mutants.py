@@ -182,22 +182,19 @@ def _drawn(
         key=lambda one: (str(one.module_path), one.operator_name, one.occurrence),
     )
     random.Random(seed).shuffle(worth)
-    made = (mutant for mutant in map(_mutant, worth) if _compiles(mutant["after"]))
+    made = filter(None, map(_mutant, worth))
     return {one["id"]: one for one in itertools.islice(made, most or None)}
 
 
-def _compiles(source: str) -> bool:
-    try:
-        compile(source, "mutant", "exec")
-    except SyntaxError:
-        return False
-    return True
-
-
-def _mutant(mutation: MutationSpec) -> dict[str, Any]:
+def _mutant(mutation: MutationSpec) -> dict[str, Any] | None:
+    """None if it is no source text, or if cosmic-ray cannot make it."""
     before = Path(mutation.module_path).read_text(encoding="utf-8")
     operator = cosmic_ray.plugins.get_operator(mutation.operator_name)(**mutation.operator_args)
-    after = mutate_code(before, operator, mutation.occurrence)
+    try:
+        after = mutate_code(before, operator, mutation.occurrence)
+        compile(after, "mutant", "exec")
+    except (AttributeError, SyntaxError):
+        return None
     where = f"{mutation.module_path}:{mutation.start_pos[0]}"
     digest = hashlib.sha256(f"{before}\0{after}".encode()).hexdigest()[:12]
     return {
