@@ -59,7 +59,10 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     option = session.config.option
     mutants = json.loads(option.mutants.read_text(encoding="utf-8"))
     for module in {mutant["module"] for mutant in mutants}:  # some are imported by their users
-        importlib.import_module(".".join(Path(module).with_suffix("").parts))
+        parts = Path(module).with_suffix("").parts  # allocbench has links to other folders
+        importlib.import_module(
+            ".".join(parts if parts[0] == "allocbench" else ("allocbench", *parts))
+        )
     gc.unfreeze()  # functions are looked for among all objects
     items = {item.nodeid: item for item in session.items}
     sources = {mutant["module"]: mutant["before"] for mutant in mutants}
