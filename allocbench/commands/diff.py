@@ -193,10 +193,18 @@ def _words(found: Difference) -> list[str]:
     peaks = found.old_peak.reserved, found.between.reserved, found.new_peak.reserved
     lines = [words.headline(names, peaks)]
     parts = records(found.rows)
-    if parts:  # the largest that changes the peak as the whole does, if one does
-        lines[0] += (
-            f" {words.most(max(parts, key=lambda one: one['change'] * (found.change or 1)))}"
-        )
+
+    def share(part: dict[str, Any]) -> int:
+        """How much a part changes the peak as the whole does."""
+        return int(part["change"]) * (found.change or 1)
+
+    largest = max(parts, key=share, default=None)
+    if largest:
+        lines[0] += f" {words.most(largest)}"
+    if largest and largest["what"] != "blocks" and found.old.trace is not found.new.trace:
+        blocks = max((part for part in parts if part["what"] == "blocks"), key=share, default=None)
+        if blocks and share(blocks) > 0:
+            lines[0] += f" {words.most(blocks, ' of what the program requests')}"
     if found.first is not None:
         lines.append(
             words.first_change(names, found.first.event, found.first.step, found.first.words)

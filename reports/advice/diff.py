@@ -37,9 +37,9 @@ def headline(names: tuple[str, str], peaks: tuple[int, int, int]) -> str:
     return words
 
 
-def most(part: Mapping[str, Any]) -> str:
-    """The largest part."""
-    return f"The largest part is {signed(part['change'])}: {what(part)}."
+def most(part: Mapping[str, Any], of: str = "") -> str:
+    """The largest part. of: of what, if not of the peak."""
+    return f"The largest part{of} is {signed(part['change'])}: {what(part)}."
 
 
 def what(part: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench import api
-from allocbench.commands.diff import _parts
+from allocbench.commands.diff import _parts, _words
 from allocbench.questions.diff import Difference, FirstChange, Side, diff, frame
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog, write
 from tests.commands import folder, run
@@ -91,6 +91,19 @@ def test_every_way_of_changing() -> None:
         "net.py:7 forward": ("smaller", -8 * MIB, 1, 1),
         "other.py:1 f": ("gone", -6 * MIB, 1, 0),
     }
+
+
+def test_a_line_is_named_also_where_free_memory_grew_most() -> None:
+    """Two freed segments of 100 MiB serve none of two blocks of 130 MiB."""
+    early = [(ALLOC, n, 100 * MIB, "net.py:5 load") for n in (1, 2)]
+    late = [(ALLOC, n, 130 * MIB, f"net.py:{n} forward") for n in (3, 4)]
+    small = (ALLOC, 0, 21 * MIB, "net.py:1 f")
+    new = program(small, *early, (FREE, 1, 0, ""), (FREE, 2, 0, ""), *late)
+    found = between(program(small), new)
+    assert found.rows.iloc[0]["what"] == "free"
+    assert any(f"net.py:{n} forward" in _words(found)[0] for n in (3, 4))
+    by_rules = between(new, new, "caching", "naive")
+    assert "net.py" not in _words(by_rules)[0]
 
 
 def test_a_new_block_names_the_line_that_calls_its_line() -> None:
