@@ -12,6 +12,7 @@ from allocbench import allocators
 from allocbench.allocators import _core
 from allocbench.allocators.devices import COST_MODELS, cost_model
 from allocbench.allocators.replays import CALL_KINDS
+from tests.allocators.strategies.seen import fails
 from tests.conftest import GIB, MIB
 
 POOL_CALLS = ("pool_malloc", "pool_free", "pool_grow", "pool_shrink")
@@ -25,11 +26,7 @@ def naive(capacity: int | str = "1GiB", **options: object) -> allocators.Allocat
 
 
 def served(allocator: allocators.Allocator, size: int) -> bool:
-    try:
-        allocator.allocate(size)
-    except allocators.OutOfMemory:
-        return False
-    return True
+    return not fails(allocator, size)
 
 
 def test_capacity_counts_bytes_without_rounding() -> None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from allocbench.allocators import Allocator
+from allocbench.allocators import Allocator, OutOfMemory
 
 
 def segments(allocator: Allocator) -> list[int]:
@@ -32,3 +32,12 @@ def granted(allocator: Allocator, address: int) -> int:
     position, _ = place(allocator, address)
     (size,) = (b.size for b in allocator.snapshot()[position].blocks if b.address == address)
     return size
+
+
+def fails(allocator: Allocator, size: int) -> bool:
+    """Whether a request of so many bytes fails."""
+    try:
+        allocator.allocate(size)
+    except OutOfMemory:
+        return True
+    return False

@@ -10,17 +10,9 @@ import pytest
 from allocbench import allocators
 from allocbench.allocators.replays import CALL_KINDS
 from allocbench.workloads import ALLOC, FREE
-from tests.allocators.strategies.seen import blocks, granted, segments
+from tests.allocators.strategies.seen import blocks, fails, granted, segments
 from tests.conftest import GIB, MIB, Make
 from tests.traces import make as trace_of
-
-
-def fails(allocator: allocators.Allocator, size: int) -> bool:
-    try:
-        allocator.allocate(size)
-    except allocators.OutOfMemory:
-        return True
-    return False
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from allocbench import allocators
 from allocbench.workloads import catalog
-from tests.allocators.strategies.seen import blocks, granted, segments
+from tests.allocators.strategies.seen import blocks, fails, granted, segments
 from tests.conftest import GIB, MIB, Make
 
 PAGE = 2 * MIB
@@ -25,14 +25,6 @@ def moved(allocator: allocators.Allocator) -> tuple[int, int]:
     """Number of requests for which pages were moved, and number of pages."""
     counters = allocator.counters()
     return counters["stitched_requests"], counters["moved_pages"]
-
-
-def fails(allocator: allocators.Allocator, size: int) -> bool:
-    try:
-        allocator.allocate(size)
-    except allocators.OutOfMemory:
-        return True
-    return False
 
 
 # -- pages are mapped where they are needed
