@@ -130,8 +130,8 @@ planted: $(VENV)/.test  ## plant bugs in a copy of the sources; a test must find
 	$(BIN)/python -m tests.planted $(if $(ONLY),--only '$(ONLY)')
 
 MOST ?= 60
-mutants: $(VENV)/.mutants  ## mutate modules; their tests must notice: PATHS=allocbench/questions MOST=60 (0: all) QUICK=6 (seconds)
-	$(BIN)/python -m tests.mutants $(PATHS) --most $(MOST) $(if $(QUICK),--quick $(QUICK)) $(if $(TESTS),--tests $(TESTS))
+mutants: $(VENV)/.mutants  ## mutate modules; their tests must notice: PATHS=allocbench/questions MOST=60 (0: all) QUICK=6 (seconds) SEED=1
+	$(BIN)/python -m tests.mutants $(PATHS) --most $(MOST) $(if $(QUICK),--quick $(QUICK)) $(if $(SEED),--seed $(SEED)) $(if $(TESTS),--tests $(TESTS))
 
 SECONDS ?= 60
 fuzz: $(VENV)/.fuzz  ## hostile files, hostile texts and random calls; SECONDS=60 of all together

@@ -172,6 +172,7 @@ def test_tables_fit_and_lose_nothing(data: st.DataObject, width: int) -> None:
 
     if needed(lambda kind: True) <= width:
         assert letters.replace("─", "") == all_of(lambda kind: True)
+        assert width < 120 or all(heading in out.getvalue() for heading in of.get("number", ()))
     elif "spare" in kinds and needed(lambda kind: kind != "spare") <= width:
         assert letters.replace("─", "") == all_of(lambda kind: kind != "spare")
     else:
@@ -228,6 +229,42 @@ def test_a_bar_counts_stages_only_on_a_terminal(capsys: pytest.CaptureFixture[st
     assert capsys.readouterr() == ("", "")
 
 
+def test_a_dashboard_on_a_terminal_shows_the_latest_rows_and_disappears(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of ten lines, four are for rows."""
+    out = io.StringIO()
+    shown = Console(file=out, force_terminal=True, width=200, height=10)
+    monkeypatch.setattr(terminal, "Console", lambda **_: shown)
+    monkeypatch.setenv("COLUMNS", "200")
+    blank = dict.fromkeys(terminal._WATCHED)
+    with terminal.dashboard(8) as (begin, done):
+        for n in range(8):
+            begin(f"stage[{n}]")
+            out.truncate(out.seek(0))
+            done(blank | {"workload": f"w{n}", "allocator": "a", "failures": 0, "candidate": True})
+        last = out.getvalue()
+        out.truncate(out.seek(0))
+    assert [n for n in range(8) if f"w{n}" in last] == [4, 5, 6, 7]
+    assert "stage[7]" in last
+    assert "\x1b[2K" in out.getvalue()
+
+
+def test_an_error_that_cannot_be_told_is_not_another_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(io.StringIO):
+        def write(self, _: str) -> int:
+            raise OSError(errno.EIO, "broken")
+
+        def fileno(self) -> int:
+            return spare
+
+    spare = os.open(os.devnull, os.O_RDONLY)
+    monkeypatch.setattr(sys, "stderr", Broken())
+    stdout.tell_error("error: x")
+    assert os.write(spare, b"x") == 1  # it is another file now
+    os.close(spare)
+
+
 @pytest.mark.parametrize(
     ("outputs", "inputs", "told"),
     [
@@ -277,6 +314,9 @@ def test_folders_are_checked_first(
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     if not told:
+        files.check_folder(path)
+        wanted = os.W_OK | os.X_OK
+        monkeypatch.setattr(os, "access", lambda _, mode: mode == wanted)
         files.check_folder(path)
         return
     with pytest.raises(UsageError, match=told):
@@ -340,6 +380,7 @@ def test_results_are_printed_and_kept_where_outputs_fail(
     [
         ("a.parquet", None, "parquet"),
         ("a.csv", None, "csv"),
+        ("+a.parquet", None, "parquet"),
         ("-", None, "csv"),
         ("-", "parquet", "parquet"),
         ("a.parquet", "lifetimes", "lifetimes"),
