@@ -161,10 +161,9 @@ def make_device(text: str) -> Device:
         raise SpecError(f"'{text}' needs a capacity: write sim:80GiB")
     unknown = parsed.options.keys() - valid
     if unknown:
-        raise SpecError(
-            f"the device '{text}' has no option '{min(unknown)}'; valid options: "
-            + ", ".join(sorted(valid))
-        )
+        others = "; a null GPU, null:CARD, has others" if name == "sim" else ""
+        told = f"the device '{text}' has no option '{min(unknown)}'; valid options: "
+        raise SpecError(told + ", ".join(sorted(valid)) + others)
     options: dict[str, Any] = dict(parsed.options)
     for option in _NUMBERS.keys() & options.keys():
         options[option] = _number(option, options[option], _NUMBERS[option])

@@ -267,11 +267,11 @@ def filled() -> tuple[str, int]:
 def following_values() -> str:
     """What following the values that the host knows costs, in words."""
     noted = result("noted.json")["following_values"]
-    slow, fast = noted["ms"]
-    return (
-        f"It took {slow} ms of processor time to record {noted['from']}, and {fast} ms without"
-        f" following: {slow / fast:.2f} times as much."
+    told = (
+        f"{slow} ms instead of {fast} ms for {step}, {slow / fast:.2f} times as much"
+        for step, slow, fast in noted["steps"]
     )
+    return f"It costs processor time to follow values: {'; '.join(told)} ({noted['from']})."
 
 
 def measured_values() -> str:

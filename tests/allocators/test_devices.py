@@ -249,6 +249,7 @@ BEYOND = 10**30
         ("sim:1GiB,page=512", "page .* must be 0 or a power of two"),
         ("sim:1GiB,page=2GiB", "page .* must be 0 or a power of two"),
         ("sim:1GiB,color=red", "no option 'color'; valid options: addresses, alignment, capacity"),
+        ("sim:1GiB,rank=0", "a null GPU, null:CARD, has others"),
         ("tpu:1GiB", "no device is called 'tpu'; valid: sim:CAPACITY"),
     ],
 )
