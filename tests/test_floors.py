@@ -64,7 +64,7 @@ MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
     "allocators": 22_799,
-    "allocbench/base": 1_330,
+    "allocbench/base": 1_334,
     "allocbench/output": 649,
     "allocbench/programs": 1_301,
     "allocbench/replays": 2_008,

@@ -24,9 +24,15 @@ _KEY = re.compile(
 _HIDDEN = "HIDDEN"
 
 
+MOST_LETTERS = 200
+"""Of a word: a longer name fills a terminal or a page."""
+
+
 def one_line(text: str) -> str:
-    """The text without line breaks and control characters."""
-    return printable(" ".join(text.split()))
+    """The text without line breaks and control characters; long words without their middle."""
+    half = MOST_LETTERS // 2
+    words = (w if len(w) <= MOST_LETTERS else f"{w[:half]}…{w[1 - half :]}" for w in text.split())
+    return printable(" ".join(words))
 
 
 def printable(text: str, kept: str = "") -> str:

@@ -148,7 +148,7 @@ class TraceBlocks:
             "site": site,
         }
         return program, {
-            "kind": sites["kind"].to_numpy(),
+            "kind": sites["kind"].map(one_line).to_numpy(),
             **texts,
             "stream": sites["stream"].to_numpy(),
             "derived": sites["derived"].to_numpy(),

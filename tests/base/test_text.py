@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What looks like a secret in a command line is hidden."""
+"""What looks like a secret in a command line is hidden, and names of any length are one line."""
 
 from __future__ import annotations
 
 import pytest
 
-from allocbench.base.text import command_text, without_secrets
+from allocbench.base.text import MOST_LETTERS, command_text, one_line, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -50,3 +50,12 @@ def test_other_words_stay(command: list[str]) -> None:
 
 def test_the_text_can_be_given_to_a_shell() -> None:
     assert command_text(["x", "--token", "a b", "c d"]) == "x --token HIDDEN 'c d'"
+
+
+def test_a_long_name_keeps_its_ends() -> None:
+    shown = one_line(f"by a{'x' * 9999}b\nof train.py:7 f")
+    assert shown.startswith("by ax")
+    assert shown.endswith("xb of train.py:7 f")
+    assert [len(word) for word in shown.split()] == [2, MOST_LETTERS, 2, 10, 1]
+    fits = "x" * MOST_LETTERS
+    assert one_line(f"{fits} {fits}") == f"{fits} {fits}"

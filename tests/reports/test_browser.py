@@ -307,6 +307,19 @@ def test_a_long_list_of_modules_is_shown_on_demand(tmp_path: Path, browser: Any)
         assert trouble(browser) == []
 
 
+def test_a_long_name_covers_no_number(tmp_path: Path) -> None:
+    path, kinds = tmp_path / "report.html", np.array([1, 2], np.uint32)
+    trace = make([(ALLOC, 0, 5), (ALLOC, 1, 7)], labels=("", "x" * 9999, "short"), kind=kinds)
+    html.write(bundle("long", trace, ["naive"]), path)
+    right = "getBoundingClientRect().right"
+    for width in (1280, 390):
+        with chromium(width) as driver:
+            visit(driver, path)
+            names = "[...document.querySelectorAll('.holders tbody th .name')]"
+            over = f"return {names}.map((one) => one.{right} - one.closest('th').{right})"
+            assert [value <= 0 for value in driver.execute_script(over)] == [True, True]
+
+
 def test_tabs_are_opened_by_keys_and_links(open_program: Any) -> None:
     from selenium.webdriver.common.keys import Keys
 
