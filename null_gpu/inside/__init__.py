@@ -41,6 +41,7 @@ _GRACE = 10.0
 _BACKWARD, _PATIENCE = b"pt_autograd", 10_000  # names of PyTorch's threads; milliseconds
 _REFUSED = "{} calls NVIDIA's libraries itself, which the null GPU does not have"
 _CALLERS = ("cudf", "cuml", "cupy", "numba.cuda", "pycuda", "rmm", "tensorrt")
+_UNINTERRUPTED = ("allocbench_inside", "allocbench_recording_hook")  # modules
 _UNRELATED = (OSError, ImportError, NameError, SyntaxError)
 """Exceptions that do not depend on values that a program computed."""
 _OF_LIBRARIES = re.compile(
@@ -167,8 +168,8 @@ class Process:
         """Stop the program; it may take as long as it needs to end."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
-            if str(frame.f_globals.get("__name__", "")).startswith("allocbench_inside"):
-                # Called from outside of Python, where an exception is lost.
+            if str(frame.f_globals.get("__name__", "")).startswith(_UNINTERRUPTED):
+                # Called from outside of Python, where an exception is lost, or writing.
                 signal.setitimer(signal.ITIMER_REAL, _AGAIN)
                 return
             frame = frame.f_back

@@ -128,6 +128,14 @@ def test_a_loop_that_waits_for_a_value_ends_at_the_time_limit(how: str, tmp_path
     assert read(tmp_path / "a.parquet").coverage.ends == "stopped"
 
 
+def test_the_time_limit_does_not_interrupt_what_a_program_writes_at_its_end(tmp_path: Path) -> None:
+    program = "import signal, torch; take = torch.cuda.memory._snapshot; x = torch.ones(9).cuda()"
+    program += "; torch.cuda.memory._snapshot = lambda: (signal.raise_signal(14), take())[1]"
+    limited = ("--device", "null:h100", "--timeout", "600", "-o", str(tmp_path / "a.parquet"))
+    asked("record", *limited, "--", python(), "-c", program)
+    assert read(tmp_path / "a.parquet").allocs == 1
+
+
 def test_a_cpu_build_is_an_error_of_one_line(tmp_path: Path) -> None:
     line = ("record", "--device", "null:h100", "-o", str(tmp_path / "a.parquet"), "--")
     done = asked(*line, sys.executable, "-c", "import torch", code=2)
