@@ -3,7 +3,8 @@
 
 A cost contains device time, which is estimated on a simulated device. An option is the best one at
 the estimated costs of device calls; a rival is one that would be the best with other costs within
-their assumed ranges.
+their assumed ranges. An option that is the best only at some of these costs is not worth more
+settings than a rival changes.
 """
 
 from __future__ import annotations
@@ -62,6 +63,7 @@ class Alternative:
     need: bytes of the smallest sufficient device, or else the bytes that it reserved; None if
     neither is known. bound: whether the program may need more than its trace. excess: bytes by
     which it leaves less than ROOM. time: seconds of device calls per event, None where it failed.
+    settings: of PyTorch's allocator that the program would have to change.
     price: its cost times the default's time for an event, which is linear in the assumed costs of
     device calls; of two options, it is less where the cost is.
     """
@@ -76,6 +78,7 @@ class Alternative:
     excess: float
     cost: float
     price: Estimate
+    settings: int
     bound: bool
 
 
@@ -146,6 +149,7 @@ class Baseline:
             excess=self._excess(need or 0, name),
             cost=price.seconds / pace.seconds,
             price=price,
+            settings=_settings(name) if which == "setting" else 0,
             bound=bound,
         )
 
@@ -221,8 +225,13 @@ class BestOption:
         near = _near(those, fitting, capacity) or _near(those, those, capacity)
         near.sort(key=lambda option: (option.cost, option.need or 0, option.name))
         best = near[0]
-        rivals = (option for option in near[1:] if option.price.may_be_less(best.price))
-        return BestOption(best, next(rivals, None))
+        own = [option for option in near if option.kind in ("default", "setting")]
+        simpler = [option for option in own if option.settings < best.settings]
+        rivals = [option for option in simpler if option.price.may_be_less(best.price)]
+        best = min(rivals, key=lambda option: option.settings, default=best)
+        others = (option for option in near if option.settings <= best.settings)
+        rivals = [option for option in others if option.price.may_be_less(best.price)]
+        return BestOption(best, rivals[0] if rivals else None)
 
     @property
     def name(self) -> str | None:

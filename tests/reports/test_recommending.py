@@ -249,3 +249,15 @@ def test_a_choice_between_two_settings_names_the_one_that_other_costs_would_favo
     )
     near = rows(24, default=(25, 1, False), setting=(22, 0.3, True), expandable=(21, 0.4, True))
     assert (advise(near).chosen, advise(near).rival) == (EXPANDABLE, None)
+
+
+@pytest.mark.parametrize(("microseconds", "worth"), [(0.5, True), (0.8, False)])
+def test_more_settings_are_advised_only_where_no_cost_favors_fewer(
+    microseconds: float, worth: bool
+) -> None:
+    """The second setting costs 0.1 us; its pages cost a third of the estimate at least."""
+    two = "caching:conf=large_segment_size_mb:32,expandable_segments:True"
+    fits = {two: (12, microseconds, True)}
+    given = rows(24, default=(25, 1, False), expandable=(12, 1, True), **fits)
+    assert advise(given).costs[two] < advise(given).costs[EXPANDABLE]
+    assert (advise(given).chosen, advise(given).rival) == (two if worth else EXPANDABLE, None)
