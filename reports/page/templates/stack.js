@@ -88,7 +88,7 @@ class StackedArea {
     const all = this.blocks.only.length > 0;
     const bytes = Math.max(1, this.blocks.load[this.blocks.peak], all ? 0 : largest(this.reserved.reserved));
     this.hasLimit = !all && this.capacity !== null && this.capacity < 1.6 * bytes;
-    return 1.05 * (this.hasLimit ? Math.max(bytes, this.capacity) : bytes);
+    return 1.08 * (this.hasLimit ? Math.max(bytes, this.capacity) : bytes);
   }
 
   x(event) {
@@ -225,7 +225,7 @@ class StackedArea {
       paintWords(context, words, at, y);
     };
     context.font = "600 12px system-ui, sans-serif";
-    if (this.hasLimit) say(`limit of ${this.about.card}: ${units.bytes(this.capacity)}`, left + 8, this.y(this.capacity) + 16);
+    if (this.hasLimit) say(`limit of ${this.about.card}: ${units.bytes(this.capacity)}`, left + 8, this.y(this.capacity) - 5);
     if (this.failure !== null && this.failure >= this.range[0] && this.failure < this.range[1])
       say(`a request for ${units.bytes(this.request)} fails`, this.x(this.failure) + 6, top + 44);
   }
