@@ -63,11 +63,11 @@ CALL_THE_KERNEL = {
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
-    "allocators": 22_799,
+    "allocators": 22_803,
     "allocbench/base": 1_334,
     "allocbench/output": 649,
     "allocbench/programs": 1_301,
-    "allocbench/replays": 2_008,
+    "allocbench/replays": 2_013,
     "allocbench/sweeps": 332,
     "allocbench/verification": 780,
     "reports/charts": 740,

@@ -352,12 +352,7 @@ OTHERS = (
     Other("a text of RMM", b"", _EXPLAIN, _RMM),
     Other("a text of TensorRT", b"", _EXPLAIN, _FREE_BEFORE),
     Other("a text of Paddle", b"", _EXPLAIN, _FREE_BEFORE),
-    Other(
-        "a text of the host",
-        b"",
-        "it is not about the memory of a GPU",
-        "measure the memory of the host: /usr/bin/time -v",
-    ),
+    Other("a text of the host", b"", _EXPLAIN, "measure the memory of the host: /usr/bin/time -v"),
     Other("a text of vLLM", b"", _EXPLAIN, _SERVING),
     Other("a text of SGLang", b"", _EXPLAIN, _SERVING),
     Other("a text of llama.cpp", b"", _EXPLAIN, "log the start of the server, too"),

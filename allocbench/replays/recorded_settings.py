@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from allocbench import allocators
 from allocbench.allocators import SpecError
 from allocbench.allocators.spec import Spec, parse
 from allocbench.base.text import one_line
 from allocbench.base.units import count, size
-from allocbench.workloads import AnyTrace, first_events
 from allocbench.workloads.pytorch_settings import VARIABLES, PytorchRules, conf_of
+
+if TYPE_CHECKING:
+    from allocbench.workloads import AnyTrace
 
 _BESIDE_SETTINGS = {"version", "per_process_memory_fraction"}
 """Options of `caching` with which recorded settings still apply."""
@@ -118,6 +121,8 @@ def takes_over(text: str, trace: AnyTrace, device: str) -> bool | None:
     If not, it starts by allocating the blocks in them. None if the trace begins with no segments,
     or if the allocator cannot be created. Raises SpecError for a text that is not a spec.
     """
+    from allocbench.workloads import first_events  # needs pyarrow
+
     if trace.layout is None:
         return None
     begin = first_events(trace, trace.provenance.live_at_start)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from allocbench.base.text import one_line
 from tests.commands import QUICK, error, folder, output, run
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -17,7 +18,8 @@ COMPARE = f"compare good.csv --allocators naive {QUICK}"
 
 def test_a_name_that_is_too_long_is_no_file() -> None:
     name = "x" * 5000
-    assert error(f"inspect {name}").startswith(f"error: {name}: neither a file nor a workload")
+    shown = error(f"inspect {name}")
+    assert shown.startswith(one_line(f"error: {name}: neither a file nor a workload"))
 
 
 @pytest.mark.parametrize("option", ["--html", "--json", "--results"])

@@ -200,7 +200,8 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
     "other header": (
         b"operation,id,size\na,0,1\n",
         "its format is not recognized: line 1 is 'operation,id,size'; expected the columns"
-        f" op,id,size for a trace as CSV. Known formats: {KNOWN}",
+        f" op,id,size for a trace as CSV. Known formats: {KNOWN}; the text of an out-of-memory"
+        " error, of which it has none that is known",
     ),
     "UTF-16": (
         "op,id,size\na,0,1\n".encode("utf-16"),

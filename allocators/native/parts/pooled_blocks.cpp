@@ -30,7 +30,8 @@ void PooledBlocks::look_at_touched() const {
   for (StreamPools* const pools : touched_) {
     pools->small.touched = pools->large.touched = false;
     look_at(*pools);
-    if (!std::exchange(pools->changed, true)) changed_.push_back(pools);
+    if (!std::exchange(pools->changed, true))
+      changed_[pool_of(pools->small.stream) != 0].push_back(pools);
   }
   touched_.clear();
 }

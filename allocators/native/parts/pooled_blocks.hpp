@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -76,14 +77,16 @@ class PooledBlocks {
   std::map<Stream, StreamPools>& pools() { return pools_; }
   // Those with free blocks, in order of stream. There may be thousands of pools without one.
   std::vector<StreamPools*> filled();
-  // Those for which `which(pools)` is true and that got free blocks since this last returned them,
-  // in order of stream: only they can have more to give back than they had then.
+  // Those, of private pools or outside of them, for which `which(pools)` is true and that got free
+  // blocks since this last returned them, in order of stream: only they can have more to give back
+  // than they had then.
   template <class Which>
-  std::vector<StreamPools*> changed(Which which) {
+  std::vector<StreamPools*> changed(bool in_private_pools, Which which) {
     look_at_touched();
-    auto const others = std::partition(changed_.begin(), changed_.end(), which);
-    std::vector<StreamPools*> found(changed_.begin(), others);
-    changed_.erase(changed_.begin(), others);
+    auto& all = changed_[in_private_pools];
+    auto const others = std::partition(all.begin(), all.end(), which);
+    std::vector<StreamPools*> found(all.begin(), others);
+    all.erase(all.begin(), others);
     for (StreamPools* const pools : found) pools->changed = false;
     std::ranges::sort(found, {}, [](StreamPools const* pools) { return pools->small.stream; });
     return found;
@@ -266,7 +269,8 @@ class PooledBlocks {
   // the largest. Blocks may have left them since.
   mutable std::vector<StreamPools*> touched_;
   mutable std::set<std::pair<Size, StreamPools*>> filled_;
-  mutable std::vector<StreamPools*> changed_;  // got free blocks since `changed` returned them
+  // Those that got free blocks since `changed` returned them: outside of and in private pools.
+  mutable std::array<std::vector<StreamPools*>, 2> changed_;
   std::map<Address, Reservation> reservations_;
   std::vector<Index> waiting_;  // in the order of their frees
   std::vector<Index> deferred_;

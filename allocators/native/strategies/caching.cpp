@@ -42,19 +42,19 @@ void Caching::do_trim() {
   blocks_.streams_done();
   blocks_.free_deferred();
   blocks_.free_waiting();
-  auto const changed = blocks_.changed([this](auto const* pools) {
-    PoolId const pool = pool_of(pools->small.stream);
-    return pool == 0 || pools_->released(pool);
-  });
-  for (bool const small : {false, true}) {
-    std::vector<BlockPool*> ordinary;
-    for (auto* const pools : changed)
-      if (pool_of(pools->small.stream) == 0)
-        ordinary.push_back(small ? &pools->small : &pools->large);
-    release_free(ordinary);
+  std::vector<BlockPool*> large, small;
+  for (auto* const pools : blocks_.changed(false, [](auto const*) { return true; })) {
+    large.push_back(&pools->large);
+    small.push_back(&pools->small);
   }
-  for (auto* const pools : changed)
-    if (pool_of(pools->small.stream) != 0) release_free({&pools->small, &pools->large});
+  release_free(large);
+  release_free(small);
+  if (!pools_->any_released()) return;
+  auto const released = [&](auto const* one) {
+    return pools_->released(pool_of(one->small.stream));
+  };
+  for (auto* const pools : blocks_.changed(true, released))
+    release_free({&pools->small, &pools->large});
 }
 
 // Takes the best fit out of the pool, unless it is an oversize block and the request is below that
