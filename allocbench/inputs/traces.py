@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from allocbench.base.spec import SpecSyntaxError, parse
-from allocbench.base.text import one_line
+from allocbench.base.text import one_line, printable
 from allocbench.errors import UsageError
 from allocbench.programs import is_program
 from allocbench.workloads import (
@@ -128,7 +128,7 @@ def load_all(workloads: Sequence[str], model: str | None = None) -> dict[str, Tr
         raise UsageError(f"{twice}: given twice")
     traces = [load(workload, model) for workload in workloads]
     names = [own_name(workload, trace) for workload, trace in zip(workloads, traces, strict=True)]
-    written = [one_line(workload) for workload in workloads]
+    written = [printable(" ".join(workload.split())) for workload in workloads]  # not cut: unique
     return {
         own if names.count(own) == 1 and own not in written else argument: trace
         for own, argument, trace in zip(names, written, traces, strict=True)

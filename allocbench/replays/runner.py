@@ -72,9 +72,8 @@ class LargeRunner:
     ) -> None:
         self.trace, self.device, self.changes = trace, device, changes
         self._proceed = proceed
-        self._shown = (
-            defaultdict(list) if shown is None else shown
-        )  # by spec, as `with_conf` writes it
+        # By spec, as `with_conf` writes it.
+        self._shown = defaultdict(list) if shown is None else shown
         self._counts: dict[str, Row] = {}
         self.workload = workload or trace.name
         opened = allocators.make_device(device)

@@ -206,7 +206,9 @@ class BestOption:
     ) -> BestOption:
         """The best of these kinds: the default if it fits with room, else the cheapest.
 
-        Settings that fit with room come before plug-ins, whatever these cost or leave.
+        Settings that fit with room come before plug-ins, whatever these cost or leave. Of settings,
+        one with more changes is best only if none with fewer would cost less with other costs of
+        device calls.
         Only options that leave about the most room are considered: at most CLOSE of the device less
         than any of `options`, of whatever kind; where no option of these kinds does, at most CLOSE
         less than any of them. So the best of all kinds is also the best of its own kind. Options
@@ -226,12 +228,12 @@ class BestOption:
         near.sort(key=lambda option: (option.cost, option.need or 0, option.name))
         best = near[0]
         own = [option for option in near if option.kind in ("default", "setting")]
-        simpler = [option for option in own if option.settings < best.settings]
-        rivals = [option for option in simpler if option.price.may_be_less(best.price)]
-        best = min(rivals, key=lambda option: option.settings, default=best)
+        fewer = [option for option in own if option.settings < best.settings]
+        simpler = [option for option in fewer if option.price.may_be_less(best.price)]
+        best = min(simpler, key=lambda option: option.settings, default=best)
         others = (option for option in near if option.settings <= best.settings)
-        rivals = [option for option in others if option.price.may_be_less(best.price)]
-        return BestOption(best, rivals[0] if rivals else None)
+        rivals = (option for option in others if option.price.may_be_less(best.price))
+        return BestOption(best, next(rivals, None))
 
     @property
     def name(self) -> str | None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from allocbench.base.text import one_line
+from allocbench.inputs import traces
 from tests.commands import QUICK, error, folder, output, run
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -20,6 +21,14 @@ def test_a_name_that_is_too_long_is_no_file() -> None:
     name = "x" * 5000
     shown = error(f"inspect {name}")
     assert shown.startswith(one_line(f"error: {name}: neither a file nor a workload"))
+
+
+def test_files_in_long_folders_keep_their_own_names() -> None:
+    files = [Path("a" * 120, run, "b" * 120, "trace.csv") for run in ("old", "new")]
+    for file in files:
+        file.parent.mkdir(parents=True)
+        file.write_text("op,id,size\na,0,512\n")
+    assert list(traces.load_all([str(file) for file in files])) == [str(file) for file in files]
 
 
 @pytest.mark.parametrize("option", ["--html", "--json", "--results"])
