@@ -198,7 +198,7 @@ def _format(head: bytes, file: BinaryIO, name: Path) -> Format:
         raise TraceError(f"its format is not recognized; known formats: {names}")
     file.seek(max(0, file.seek(0, os.SEEK_END) - _MOST_TEXT))
     if error := error_texts.parse(file.read().decode("utf-8", "replace")):
-        raise NotATraceError(str(text_of(error.program)), error)
+        raise NotATraceError(str(text_of(error.program, error.backend)), error)
     line = head.partition(b"\n")[0].strip()
     if line and (text := line.decode("utf-8", "replace")).isprintable():
         raise TraceError(

@@ -31,10 +31,14 @@ HEAD = 1 << 16
 """Number of bytes at the beginning of a file from which its format is recognized."""
 
 
-SNAPSHOT_INSTEAD = (
-    "record a memory snapshot: torch.cuda.memory._record_memory_history() before the program, "
-    "torch.cuda.memory._dump_snapshot('snapshot.pickle') after it"
-)
+def _snapshot_by(module: str) -> str:
+    return (
+        f"record a memory snapshot: {module}.memory._record_memory_history() before the program, "
+        f"{module}.memory._dump_snapshot('snapshot.pickle') after it"
+    )
+
+
+SNAPSHOT_INSTEAD = _snapshot_by("torch.cuda")
 _RMM = (
     "record the requests: rmm.mr.set_current_device_resource(rmm.mr.LoggingResourceAdaptor("
     "rmm.mr.get_current_device_resource(), log_file_name='rmm.csv'))"
@@ -253,6 +257,7 @@ class Other:
 _EXPAND = "expand it first, or compress it with gzip"
 _SERVING = "`allocbench serving` shows what fills the card"
 _FREE_BEFORE = "log what was free before: nvidia-smi"
+_FREE_OF_HOST = "measure the memory of the host: /usr/bin/time -v"
 _EXPLAIN = "`allocbench explain` says what its numbers prove"
 
 OTHERS = (
@@ -334,6 +339,15 @@ OTHERS = (
     ),
     Other("text in UTF-16", rb"\xff\xfe|\xfe\xff", "", "save it as UTF-8"),
     Other("a text of PyTorch", b"", _EXPLAIN, SNAPSHOT_INSTEAD),
+    Other("a text of PyTorch on XPU", b"", _EXPLAIN, _snapshot_by("torch.xpu")),
+    Other("a text of PyTorch on NPU", b"", _EXPLAIN, _snapshot_by("torch_npu.npu")),
+    Other(
+        "a text of PyTorch on MPS",
+        b"",
+        _EXPLAIN,
+        "print torch.mps.current_allocated_memory() and torch.mps.driver_allocated_memory() before"
+        " the line that failed; their difference is reserved but not allocated",
+    ),
     Other(
         "a text of XLA",
         b"",
@@ -352,7 +366,15 @@ OTHERS = (
     Other("a text of RMM", b"", _EXPLAIN, _RMM),
     Other("a text of TensorRT", b"", _EXPLAIN, _FREE_BEFORE),
     Other("a text of Paddle", b"", _EXPLAIN, _FREE_BEFORE),
-    Other("a text of the host", b"", _EXPLAIN, "measure the memory of the host: /usr/bin/time -v"),
+    Other("a text of the host", b"", _EXPLAIN, _FREE_OF_HOST),
+    Other("a text of a launcher", b"", _EXPLAIN, _FREE_OF_HOST),
+    Other(
+        "a text of a DataLoader",
+        b"",
+        _EXPLAIN,
+        "give the container more of it: docker run --shm-size",
+    ),
+    Other("a text of Triton", b"", _EXPLAIN, "give the kernel smaller blocks or fewer stages"),
     Other("a text of vLLM", b"", _EXPLAIN, _SERVING),
     Other("a text of SGLang", b"", _EXPLAIN, _SERVING),
     Other("a text of llama.cpp", b"", _EXPLAIN, "log the start of the server, too"),
@@ -371,9 +393,11 @@ def other_of(head: bytes) -> Other | None:
     return next((one for one in OTHERS if one.begins and re.match(one.begins, head)), None)
 
 
-def text_of(program: str) -> Other:
-    """The texts of a program, by its name in `error_texts`."""
-    return next(one for one in OTHERS if one.name == f"a text of {program}")
+def text_of(program: str, backend: str = "") -> Other:
+    """The texts of a program, by its name in `error_texts`; or those of a backend."""
+    of_others = {one.name: one for one in OTHERS}
+    name = f"a text of {program}"
+    return of_others.get(f"{name} on {backend}") or of_others[name]
 
 
 def how_to_record(trace: Trace) -> str:

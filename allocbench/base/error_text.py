@@ -38,6 +38,8 @@ def exact(size: int) -> Amount:
 
 HOST = "host memory"
 """The device of a text that is not about a GPU."""
+SHARED = "shared memory"
+"""The device of a text about the memory inside a GPU that each block of a kernel uses."""
 
 
 @dataclass(frozen=True)
@@ -84,10 +86,11 @@ class ErrorText:
     used, because a plan leaves them between its buffers; None if they may be any number.
     tokens: that a request needs in a cache, and that the cache has. share: of the card, which the
     program takes unless its environment says otherwise; 0 if that is not a rule of the program.
-    parts: other lines worth showing. hint: the setting that the message recommends. device,
-    operator: as the message names them. errors: how many errors the text has. failures: requests
-    that failed before, as a report counts them. buffers: what holds
-    memory, the largest first. segments: of the allocator, with the blocks that the text lists.
+    parts: other lines worth showing. hint: the setting that the message recommends. backend: of
+    PyTorch, such as CUDA, HIP, XPU, NPU and MPS, or "". device, operator: as the message names
+    them. errors: how many errors the text has. failures: requests that failed before, as a report
+    counts them. buffers: what holds memory, the largest first. segments: of the allocator, with the
+    blocks that the text lists.
     unlisted: bytes of the segments whose blocks are not in the text.
     """
 
@@ -112,6 +115,7 @@ class ErrorText:
     share: float = 0
     parts: Sequence[tuple[str, Amount]] = ()
     hint: str = ""
+    backend: str = ""
     device: str = ""
     operator: str = ""
     errors: int = 1

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from allocbench.base import units
-from allocbench.base.error_text import HOST, ErrorText, HeldBuffer, MemoryDump
+from allocbench.base.error_text import HOST, SHARED, ErrorText, HeldBuffer, MemoryDump
 from allocbench.base.text import one_line
 from allocbench.inputs import Unchosen
 from allocbench.inputs.devices import bytes_of_card
@@ -118,7 +118,9 @@ def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
 def _instead(error: ErrorText) -> str:
     """How to learn more than a text says; "" where it says all, or is not about a GPU."""
     says_all = error.segments and not error.unlisted
-    return "" if says_all or error.device == HOST else text_of(error.program).instead
+    if says_all or error.device in (HOST, SHARED):
+        return ""
+    return text_of(error.program, error.backend).instead
 
 
 def _on(device: str, error: ErrorText) -> ErrorText:

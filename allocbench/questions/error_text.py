@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from allocbench.base.error_text import HOST, Amount, ErrorText, HeldBuffer, exact
+from allocbench.base.error_text import HOST, SHARED, Amount, ErrorText, HeldBuffer, exact
 from allocbench.questions.explain import Explanation, explain
 from allocbench.reports.advice.error_text import (
     ENOUGH,
@@ -34,7 +34,7 @@ _LIKELY, _POSSIBLE = 4, 1.5
 
 def on_card(error: ErrorText, size: int) -> ErrorText:
     """The error on a card with so many bytes, if the text does not say how many it has."""
-    if error.total is not None or error.device == HOST:
+    if error.total is not None or error.device in (HOST, SHARED):
         return error
     limit = (
         exact(int(size * error.share)) if error.share and error.allowed is None else error.allowed

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from allocbench.base import units
 from allocbench.base.cards import cards
-from allocbench.base.error_text import HOST, Amount, ErrorText, MemoryDump
+from allocbench.base.error_text import HOST, SHARED, Amount, ErrorText, MemoryDump
 
 FULL: Final = "full"
 PIECES: Final = "pieces"
@@ -19,6 +19,21 @@ Kind = Literal["full", "pieces", "enough", "short", "unknown"]
 _SETTINGS = {
     "expandable_segments": "expandable_segments:True",
     "max_split_size_mb": "max_split_size_mb",
+}
+
+
+_OF_HOST = {
+    "the host": (
+        "The memory of the host ran out, not that of a GPU, and the system ended a process."
+    ),
+    "a DataLoader": (
+        "Workers of a DataLoader ran out of shared memory of the host (/dev/shm), not of memory of"
+        " a GPU."
+    ),
+    "a launcher": (
+        "Signal 9 ended a process. The usual reason is that the memory of the host ran out, not"
+        " that of a GPU; the text does not prove it."
+    ),
 }
 
 
@@ -125,10 +140,15 @@ def _headline(error: ErrorText, found: ErrorVerdict) -> str:
             f"The text of {error.program} {failed if error.failures else none} shows what is in"
             f" use{free}."
         )
-    if error.requested is None and error.device == HOST:
-        return "The memory of the host ran out, not that of a GPU, and the system ended a process."
     if error.requested is None:
-        return f"{error.program} ran out of memory. The message has no numbers: nothing is certain."
+        without = (
+            f"{error.program} ran out of memory. The message has no numbers: nothing is certain."
+        )
+        return _OF_HOST.get(error.program, without)
+    if error.free is not None:
+        alone = f"the {_size(error.free)} that {_free(error, found)}"
+        room = alone if error.unallocated is None else f"all that can be free: {_sum(error)}"
+        return f"{asked} is about as large as {room}. The printed digits do not decide it."
     return f"{asked} failed. The text does not say enough about what was free to prove why."
 
 
@@ -141,6 +161,11 @@ def _too_little(error: ErrorText, found: ErrorVerdict) -> str:
             f" {left:,}: {tokens - left:,} too few. It is not fragmentation."
         )
     needed, missing = _size(error.needed), _size(found.missing)
+    if error.device == SHARED:
+        return (
+            f"Not memory of the card, certain: a kernel needs {needed} of {SHARED} for each block,"
+            f" {missing} more than the GPU has. Smaller blocks or fewer stages need less."
+        )
     if found.limited:
         room = f"and {_allowed(error)}"
     elif error.available is None:
@@ -183,6 +208,11 @@ def _full(error: ErrorText, found: ErrorVerdict) -> str:
             f"Full, or nearly. PyTorch asked for a segment of {_size(error.requested)}, {missing}"
             f" more than all that can be free: {_sum(error)}. The request itself may be smaller,"
             f" from {units.size(error.least)} on."
+        )
+    if error.requested and error.total and error.requested.low > error.total.high:
+        return (
+            f"Too big, certain. {asked} alone is {_size(error.requested - error.total)} more than"
+            f" the whole card, {_size(error.total)}."
         )
     what = "The limit of the program is reached" if found.limited else "The memory is full"
     return (

@@ -336,6 +336,22 @@ OTHERS = {
         "[12.3] Out of memory: Killed process 4 (python) total-vm:9kB, anon-rss:7kB",
         *(UNKNOWN, False),
     ),
+    "a container": (
+        "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that"
+        " dataloader's workers are out of shared memory.",
+        *(UNKNOWN, False),
+    ),
+    "a shell": ("run.sh: line 3: 812 Killed   python train.py", UNKNOWN, False),
+    "torchrun": ("failed (exitcode: -9) local_rank: 1 (pid: 5) of binary: python", UNKNOWN, False),
+    "pinned memory": (
+        "ggml_cuda_host_malloc: failed to allocate 700,50 MiB of pinned memory: invalid argument",
+        *(UNKNOWN, False),
+    ),
+    "Triton": (
+        "OutOfResources: out of resource: shared memory, Required: 163840, Hardware limit: 101376."
+        " Reducing block sizes or `num_stages` may help.",
+        *(FULL, True),
+    ),
     "CuPy of old": (
         "cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 200000000000 bytes (total"
         " 200000004096 bytes, limit set to 8000000000 bytes)",

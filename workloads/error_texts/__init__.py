@@ -6,7 +6,7 @@ counts. Lines may begin with the marks of a quotation, times, ranks or names of 
 message may be a string of JSON. Programs round the numbers that they print, so each is a range. The
 wordings are those of PyTorch 0.4 to 2.15 (CUDA, ROCm, XPU, MPS and Ascend), of its
 `memory_summary()`, JAX and XLA, TensorFlow's BFC allocator, ONNX Runtime's arena, CuPy, RMM,
-TensorRT, Paddle, vLLM, SGLang, llama.cpp and Ollama.
+TensorRT, Paddle, vLLM, SGLang, llama.cpp, Ollama, Triton, and of a system that ends a process.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ def parse(text: str) -> ErrorText | None:
         plain = " ".join(_LINES_IN_JSON.sub(" ", _QUOTES_IN_JSON.sub("", plain)).split())
     plain += " " * text[-1:].isspace()  # a number at the end of a text may be cut
     found = [item for reader in _READERS for item in reader(plain)]
+    found = found or list(servers_and_libraries.host(plain))
     errors = [item for item in found if item[1].message]
     if not found:
         return None
@@ -99,5 +100,6 @@ _READERS: Sequence[Callable[[str], Found]] = (
     servers_and_libraries.llama,
     servers_and_libraries.ollama,
     servers_and_libraries.paddle,
-    servers_and_libraries.host,
+    servers_and_libraries.triton,
+    servers_and_libraries.pinned,
 )

@@ -18,6 +18,8 @@ from allocbench.workloads.error_texts.amounts import (
 
 _HINT = re.compile(r"try setting (?:\w+=)?(\w+)")
 _MOST_TO_HINT = 400  # letters
+_BEGIN = re.compile(r"(?:\b(\w{2,12}) )?out of memory\. $")
+_MOST_BEFORE = 40  # letters
 _ROUNDED_UP = re.compile(r"roundup_power2_divisions|large_segment_size_mb")
 """Settings with which a segment may be far larger than the request for it."""
 
@@ -54,10 +56,12 @@ def out_of_memory(text: str) -> Found:
             error = _in_brackets(replace(error, device=begin[1]), clauses)
         else:
             error = _in_sentences(error, clauses)
-        if not error.device and not text.endswith("out of memory. ", 0, match.start()):
+        begin = _BEGIN.search(text, max(0, match.start() - _MOST_BEFORE), match.start())
+        if not error.device and not begin:
             continue
         hint = _HINT.search(text, clauses.at, clauses.at + _MOST_TO_HINT)
-        yield match.start(), replace(error, hint=hint[1] if hint else "")
+        backend = (begin and begin[1]) or ""
+        yield match.start(), replace(error, hint=hint[1] if hint else "", backend=backend)
 
 
 def _in_brackets(error: ErrorText, clauses: _Clauses) -> ErrorText:
@@ -149,6 +153,7 @@ def mps(text: str) -> Found:
             limit_leaves=True,
             allowed=allowed,
             parts=[("held by PyTorch, with free blocks", held), ("other allocations", other)],
+            backend="MPS",
             device="MPS",
         )
         yield match.start(), found

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The texts of servers of language models, and of libraries: CuPy, RMM, TensorRT and Paddle."""
+"""The texts of servers of language models, of libraries, and of the system."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from allocbench.base.error_text import HOST, Amount, ErrorText, HeldBuffer, exact
+from allocbench.base.error_text import HOST, SHARED, Amount, ErrorText, HeldBuffer, exact
 from allocbench.workloads.error_texts.amounts import (
     Found,
     amount,
@@ -232,8 +232,35 @@ def paddle(text: str) -> Found:
         yield match.start(), replace(found, device=f"GPU {match[3]}")
 
 
+def triton(text: str) -> Found:
+    """Triton, where a kernel asks for more shared memory than a GPU has."""
+    pattern = r"out of resource: shared memory, Required: (\d{1,19}), Hardware limit: (\d{1,19})"
+    for match in each(pattern, text):
+        needed, available = exact(int(match[1])), exact(int(match[2]))
+        error = ErrorText("Triton", needed=needed, available=available, device=SHARED)
+        yield match.start(), error
+
+
+_ENDED = {
+    "the host": r"Out of memory: Kill|\boom[_-]kill\b|\bOOM ?Killed\b",
+    "a DataLoader": r"DataLoader worker .{0,99}Bus error|workers are out of shared memory",
+    "a launcher": (
+        r"\bSIGKILL\b|killed by signal: Killed|exitcode *: -9\b|exit(?:ed with)? (?:status|code):?"
+        r" 137\b|line \d+: +\d+ Killed\b|zsh: killed\b|^ *Killed *$"
+    ),
+}
+
+
 def host(text: str) -> Found:
     """The system, which ends a process where the memory of the host runs out."""
-    words = r"Out of memory: Kill|\boom[_-]kill\b|\bOOM ?Killed\b"
-    if match := compiled(words).search(text):
-        yield match.start(), ErrorText("the host", device=HOST)
+    for program, words in _ENDED.items():
+        if match := compiled(words).search(text):
+            yield match.start(), ErrorText(program, device=HOST)
+            return
+
+
+def pinned(text: str) -> Found:
+    """Memory of the host that a GPU can reach, as llama.cpp asks for it."""
+    for match in each(r"failed to allocate AMOUNT of pinned memory", text):
+        requested = amount(match[1], match[2])
+        yield match.start(), ErrorText("llama.cpp", requested=requested, device=HOST)
