@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far the requests of two traces of the same program agree, in order."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -13,8 +13,6 @@ no effect: an offset (and a step) of an older plan, an alignment of 1, and no ga
 Other columns are ignored, and delimiters, quotes and numbers are as in `csv_dialect`.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterable, Iterator, Sequence

@@ -9,8 +9,6 @@ programs their phases; the threads of the autograd engine have no Python frames,
 backward pass have no label, while those of a forward pass have a line.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

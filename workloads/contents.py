@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is in a trace: counts of its events, and its largest blocks, from one reading."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import Any

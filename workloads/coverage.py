@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a trace shows of the program that it comes from, and what it cannot show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args

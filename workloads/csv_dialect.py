@@ -4,8 +4,6 @@
 The rule is in docs/formats.md.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import re

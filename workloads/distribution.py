@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The distribution of many numbers, without keeping each of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """File errors, reported as a single line that names the file."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Read traces in any format of `workloads.formats`; write Parquet or CSV."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack

@@ -15,8 +15,6 @@ plan. The file does not name the temporaries that kernels add, such as the colum
 so the graph has none.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import struct

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Open input files: regular, compressed, the only one of an archive, a pipe, standard input."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import lzma

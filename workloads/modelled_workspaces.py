@@ -4,8 +4,6 @@
 The label of such an alloc ends with its rule: "aten::convolution [modelled: fft_workspace]".
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 

@@ -9,8 +9,6 @@ turned into CSV, which the reader of that format reads. Columns with lists or st
 out. A name, number or time may have any type, and null is an empty field.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -13,8 +13,6 @@ the final length, so that reading needs little memory beyond the trace. Every ot
 error, is left to `written_csv`, which reads row by row.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -10,8 +10,6 @@ f,0,,0,
 trim,,,,
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import NoReturn
 

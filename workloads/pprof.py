@@ -6,8 +6,6 @@ strings, functions and locations are tables; a sample has the locations of its s
 first, a number of buffers and their bytes, and labels: the kind and the device.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ Their rules are in allocators/native/pytorch, and those that depend on the versi
 versions.hpp alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

@@ -6,8 +6,6 @@ keep the history of its allocator, and writes it to a file when the process ends
 for each GPU of each process. A process that is killed leaves none.
 """
 
-from __future__ import annotations
-
 import ctypes
 import datetime
 import json

@@ -4,8 +4,6 @@
 Reading makes a column of each field, exporting writes the fields, and docs/formats.md lists them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum

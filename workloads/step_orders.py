@@ -6,8 +6,6 @@ Blocks that are allocated and freed within one step move with their step. Blocks
 step's events. So every block is still freed after it was allocated, and the trace stays valid.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import pairwise
 

@@ -4,8 +4,6 @@
 Memory is needed for one part and for the live blocks, whatever the length of the trace.
 """
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

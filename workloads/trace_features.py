@@ -7,8 +7,6 @@ from its alloc to its free, or to the end of the trace. S_k is the multiset of t
 in step k, k = 1..K.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass

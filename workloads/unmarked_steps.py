@@ -6,8 +6,6 @@ make, and it frees what the forward pass saved. The update follows: its lines ma
 the first backward pass, and it handles tensors of the sizes of gradients.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

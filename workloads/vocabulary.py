@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vocabulary of traces: kinds of events, provenance, the error. Does not import numpy."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

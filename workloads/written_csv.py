@@ -4,8 +4,6 @@
 docs/formats.md states the rules. Each row is checked as it is read, so errors name the line.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import json

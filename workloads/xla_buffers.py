@@ -7,8 +7,6 @@ with the first and the last instruction that needs each value. The second is fou
 or its text follows in the same file.
 """
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

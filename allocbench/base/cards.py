@@ -5,8 +5,6 @@ The numbers and their sources are in `cards.json`. A card offers a program the b
 reports, minus what the process's CUDA context uses.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping, Sequence

@@ -13,8 +13,6 @@ define
 It runs in the program's installation of Python, where only the standard library is certain.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -5,8 +5,6 @@ The parts of "caching:conf=expandable_segments:True" are "caching:conf=" and the
 its unit stay together.
 """
 
-from __future__ import annotations
-
 import re
 
 from rich.console import Console, ConsoleOptions, RenderResult

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text for a terminal, and command lines as text."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Sequence

@@ -9,8 +9,6 @@ wordings are those of PyTorch 0.4 to 2.15 (CUDA, ROCm, XPU, MPS and Ascend), of 
 TensorRT, Paddle, vLLM, SGLang, llama.cpp, Ollama, Triton, and of a system that ends a process.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace

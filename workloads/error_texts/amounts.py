@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sizes in texts: what programs print, and the range of bytes that it stands for."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal

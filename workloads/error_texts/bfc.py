@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The texts of TensorFlow's BFC allocator, which JAX and ONNX Runtime have, too, with its dump."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace

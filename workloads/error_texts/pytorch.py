@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The texts of PyTorch, in the words of all of its versions and devices."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

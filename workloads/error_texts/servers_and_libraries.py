@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The texts of servers of language models, of libraries, and of the system."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

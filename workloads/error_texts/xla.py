@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The texts of XLA and JAX on GPUs and TPUs: failed requests, and programs that are too large."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

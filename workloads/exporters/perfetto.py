@@ -5,8 +5,6 @@ Requested, allocated and reserved bytes are counters over time, steps and phases
 failed requests are instant events. If the trace has no times, each event takes a microsecond.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO

@@ -7,8 +7,6 @@ become annotated ranges, and steps have the name that PyTorch's profiler gives t
 requested size, as in PyTorch's own snapshots. Addresses are the simulated ones.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections import defaultdict
 from collections.abc import Iterator

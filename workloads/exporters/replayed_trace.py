@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trace after a replay: the address of every block, and the memory reserved for it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property

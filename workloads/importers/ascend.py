@@ -8,8 +8,6 @@ A block without a time of its allocation was there before the recording, and one
 its release stays. At one instant, blocks are freed before others are allocated.
 """
 
-from __future__ import annotations
-
 import io
 from collections.abc import Sequence
 from dataclasses import replace

@@ -9,8 +9,6 @@ A memory snapshot may have other forms: a page that `torch.cuda._memory_viz` wri
 pickle as base64. A program may also have written the snapshot, or the list of segments, as JSON.
 """
 
-from __future__ import annotations
-
 import binascii
 import codecs
 import json

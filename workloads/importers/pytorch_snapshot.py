@@ -13,8 +13,6 @@ chooses one. Snapshots of PyTorch up to 2.3 do not contain the allocator setting
 sizes of the first blocks depend; the option `conf` sets them.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import replace
 from functools import cached_property

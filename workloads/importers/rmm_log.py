@@ -13,8 +13,6 @@ joined. A last line that ends in the middle is left out, as the provenance says.
 Logs that another program has exported may have any form of `csv_dialect`.
 """
 
-from __future__ import annotations
-
 import io
 import re
 from array import array

@@ -6,8 +6,6 @@ each module by address (`module_hook.py`), and annotations of what PyTorch's own
 a graph was captured into a pool, a MemPool was entered and left, or a pool was released.
 """
 
-from __future__ import annotations
-
 import re
 from bisect import bisect_right
 from collections import defaultdict

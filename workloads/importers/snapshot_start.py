@@ -15,8 +15,6 @@ garbage_collection_threshold or max_split_size. Segments of a private pool are r
 uses the pool any more, which releases the pool.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

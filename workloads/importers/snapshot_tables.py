@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A memory snapshot as tables: the events of each device, the segments, blocks and annotations."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 

@@ -6,8 +6,6 @@ An architecture is one of models.json, or the config.json of a model on huggingf
 of queries and keys, quantized matrices, the rotary cache.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 

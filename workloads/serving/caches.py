@@ -4,8 +4,6 @@
 Both stay within a budget of bytes: a request that does not fit is refused and changes nothing.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence

@@ -6,8 +6,6 @@ and of SGLang 0.5 (`server_args.py`, `model_runner.py`). The requests of vLLM's 
 with recordings of all three versions on a null GPU; SGLang's were not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

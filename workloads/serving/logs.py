@@ -16,8 +16,6 @@ Qwen-Bailian, JSON lines: the same names and chat_id; the timestamp is in second
     16 tokens. github.com/alibaba-edu/qwen-bailian-usagetraces-anon.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import json

@@ -5,8 +5,6 @@ The numbers in models.json come from each model's config.json on huggingface.co;
 parameter counts match those on the model cards.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import cached_property

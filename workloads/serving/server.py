@@ -16,8 +16,6 @@ at `efficiency`. A swap transfers its bytes at `link`. The events of a step have
 it begins.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 

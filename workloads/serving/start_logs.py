@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What vLLM and SGLang print when they start: their settings, and the memory that they measure."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 
