@@ -89,7 +89,8 @@ class ErrorText:
     parts: other lines worth showing. hint: the setting that the message recommends. backend: of
     PyTorch, such as CUDA, HIP, XPU, NPU and MPS, or "". device, operator: as the message names
     them. errors: how many errors the text has. failures: requests that failed before, as a report
-    counts them. buffers: what holds memory, the largest first. segments: of the allocator, with the
+    counts them. peak: the most that was allocated and reserved until then, of a report. buffers:
+    what holds memory, the largest first. segments: of the allocator, with the
     blocks that the text lists.
     unlisted: bytes of the segments whose blocks are not in the text.
     """
@@ -118,6 +119,7 @@ class ErrorText:
     backend: str = ""
     device: str = ""
     operator: str = ""
+    peak: tuple[Amount, Amount] | None = None
     errors: int = 1
     failures: int = 0
     buffers: Sequence[HeldBuffer] = ()

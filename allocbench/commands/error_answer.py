@@ -11,8 +11,10 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from allocbench import allocators
 from allocbench.base import units
-from allocbench.base.error_text import HOST, SHARED, ErrorText, HeldBuffer, MemoryDump
+from allocbench.base.cards import cards, label
+from allocbench.base.error_text import HOST, SHARED, Amount, ErrorText, HeldBuffer, MemoryDump
 from allocbench.base.text import one_line
 from allocbench.inputs import Unchosen
 from allocbench.inputs.devices import bytes_of_card
@@ -21,7 +23,15 @@ from allocbench.output.terminal import console, plain_table
 from allocbench.questions.error_text import by_operator, explained, on_card, verdict
 from allocbench.questions.explain import Explanation, frame
 from allocbench.questions.explain import verdict as verdict_of_replay
-from allocbench.reports.advice.check import Answer, Holder, Verdict, by_text, cannot_tell
+from allocbench.reports.advice.check import (
+    Answer,
+    Holder,
+    Verdict,
+    by_text,
+    cannot_tell,
+    fits,
+    too_big,
+)
 from allocbench.reports.advice.error_text import (
     FULL,
     PIECES,
@@ -90,6 +100,8 @@ def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
         return Answer(
             one_line(name), "", "unknown", told, bound=True, when=content.when, holders=held
         )
+    if content.peak is not None and not content.failures:
+        return _by_peak(name, content, *content.peak, device)
     error = _on(device, content)
     found = verdict(error)
     headline, *rest = sentences(error, found, _instead(error))
@@ -112,6 +124,44 @@ def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
         unknown=tuple(rest),
         when="when the request failed" if error.message else "as the text says",
         holders=tuple(Holder(row.name, row.size.middle) for row in by_operator(error)[:_MOST]),
+    )
+
+
+def _by_peak(
+    name: str, error: ErrorText, allocated: Amount, reserved: Amount, device: str
+) -> Answer:
+    """The answer of `check` to a report of use.
+
+    What was reserved was enough, and what was allocated was needed.
+    """
+    smallest = isinstance(device, Unchosen)
+    enough = [card for card in cards() if card.free >= reserved.high]
+    if smallest:
+        device = (enough or cards()[-1:])[0].device
+    capacity, where = allocators.make_device(device).capacity, label(device)
+    verdict: Verdict = "unknown"
+    told = cannot_tell(
+        where,
+        f"until then, it had {units.size(allocated.middle)} allocated at the most, and"
+        f" {units.size(reserved.middle)} reserved",
+    )
+    if reserved.high <= capacity:
+        verdict, told = "fits", fits(where, reserved.high, True, capacity, smallest)
+    elif allocated.low > capacity:
+        verdict, told = "too_big", too_big(where, allocated.low, True, capacity)
+    later = (
+        "The text counts what was in use until it was printed; later, the program may need more."
+    )
+    return Answer(
+        one_line(name),
+        where,
+        verdict,
+        told,
+        reserved.high,
+        bound=True,
+        capacity=capacity,
+        card=enough[0].name if enough else None,
+        unknown=(later, f"To know more: {_instead(error)}."),
     )
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from allocbench.base import units
 from allocbench.base.cards import find
-from allocbench.reports.advice.check import Answer
+from allocbench.reports.advice.check import EXIT_CODES, Answer, Verdict
 from allocbench.workloads import ALLOC, write
 from allocbench.workloads.coverage import Coverage
 from tests.commands import error, folder, run
@@ -96,6 +96,49 @@ def test_the_text_of_an_error() -> None:
     # "20.00 GiB" and "4.00 GiB" are rounded, so up to 5 MiB less each
     assert 24 * GIB - (11 << 20) < answer["need"] <= 24 * GIB
     assert answer["remedies"] == []
+
+
+STATISTICS = {
+    f"{name}_bytes.all.{when}": size << 20
+    for name, now, most in (("allocated", 5000, 10_000), ("reserved", 12_000, 16_000))
+    for when, size in (("current", now), ("peak", most))
+}
+REPORTS = {
+    "statistics": json.dumps(STATISTICS),
+    "printed statistics": f"OrderedDict({[*STATISTICS.items()]})",
+    "summary": (
+        "| PyTorch CUDA memory summary, device ID 0 |\n"
+        "| Allocated memory | 5000 MB | 10000 MB | 1 TB | 1 TB |\n"
+        "| GPU reserved memory | 12000 MB | 16000 MB | 1 TB | 0 B |"
+    ),
+    "DeepSpeed": "MA 4.88 GB         Max_MA 9.77 GB         CA 11.72 GB         Max_CA 16 GB",
+    "Megatron": "\n".join(
+        f"[Rank {rank}] memory (MB) | allocated: 5000.0 | max allocated: {most} | reserved:"
+        f" 12000.0 | max reserved: {most_reserved}"
+        for rank, most, most_reserved in ((0, "10000.0", "16000.0"), (8, "9000.5", "12000.0"))
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REPORTS)
+@pytest.mark.parametrize(
+    ("device", "verdict"),
+    [("", "fits"), ("l4", "fits"), ("rtx-3070", "too_big"), ("sim:12GiB", "unknown")],
+)
+def test_a_report_of_peaks(name: str, device: str, verdict: Verdict) -> None:
+    """What was reserved is enough, and what was allocated is needed."""
+    Path("report.txt").write_text(REPORTS[name])
+    on = f"--device {device}" if device else ""
+    (answer,) = answers(f"report.txt {on}", EXIT_CODES[verdict])
+    assert (answer["verdict"], answer["bound"]) == (verdict, True)
+    assert answer["need"] == pytest.approx(16_000 << 20, rel=0.06)
+    assert answer["card"] == "L4 24GB"
+
+
+def test_a_report_of_failures_is_no_need() -> None:
+    Path("report.txt").write_text(f"{REPORTS['summary']}\n| CUDA OOMs: 1 |")
+    (answer,) = answers("report.txt --device l4", 2)
+    assert answer["need"] is None
 
 
 def test_all_of_an_answer() -> None:

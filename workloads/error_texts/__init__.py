@@ -5,8 +5,9 @@ The text may be a whole log with tracebacks; of several errors, the last one tha
 counts. Lines may begin with the marks of a quotation, times, ranks or names of processes, and a
 message may be a string of JSON. Programs round the numbers that they print, so each is a range. The
 wordings are those of PyTorch 0.4 to 2.15 (CUDA, ROCm, XPU, MPS and Ascend), of its
-`memory_summary()`, JAX and XLA, TensorFlow's BFC allocator, ONNX Runtime's arena, CuPy, RMM,
-TensorRT, Paddle, vLLM, SGLang, llama.cpp, Ollama, Triton, and of a system that ends a process.
+`memory_summary()` and `memory_stats()`, also as DeepSpeed and Megatron print them, JAX and XLA,
+TensorFlow's BFC allocator, ONNX Runtime's arena, CuPy, RMM, TensorRT, Paddle, vLLM, SGLang,
+llama.cpp, Ollama, Triton, and of a system that ends a process.
 """
 
 import re
@@ -85,6 +86,7 @@ _READERS: Sequence[Callable[[str], Found]] = (
     pytorch.host,
     pytorch.pool_of_driver,
     pytorch.summary,
+    pytorch.printed_use,
     xla.xla,
     bfc.bfc,
     bfc.pool_of_driver,

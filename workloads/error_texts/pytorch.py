@@ -2,6 +2,7 @@
 """The texts of PyTorch, in the words of all of its versions and devices."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 
 from allocbench.base.error_text import HOST, Amount, ErrorText, exact
@@ -201,20 +202,68 @@ def summary(text: str) -> Found:
         allocated, reserved = rows.get("Allocated memory"), rows.get("GPU reserved memory")
         if allocated is None or reserved is None:
             continue
-        parts = [("allocated at the peak", allocated[1]), ("reserved at the peak", reserved[1])]
+        found = _report([allocated], [reserved])
         if pieces := rows.get("Non-releasable memory"):
-            parts.append(("free in segments that are partly allocated", pieces[0]))
+            more = ("free in segments that are partly allocated", pieces[0])
+            found = replace(found, parts=[*found.parts, more])
         failures = re.search(r"\b(?:CUDA|HIP|XPU) OOMs: (\d{1,9})", table)
-        found = ErrorText(
-            "PyTorch",
-            message=False,
-            failures=int(failures[1]) if failures else 0,
-            allocated=allocated[0],
-            unallocated=(reserved[0] - allocated[0]).at_least_0,
-            parts=parts,
-            device=f"GPU {match[1]}",
+        failed = int(failures[1]) if failures else 0
+        yield match.start(), replace(found, failures=failed, device=f"GPU {match[1]}")
+
+
+def _report(
+    allocated: Sequence[tuple[Amount, Amount]], reserved: Sequence[tuple[Amount, Amount]]
+) -> ErrorText:
+    """Use at one or several moments, each with the peak until then. The last moment counts."""
+    most, most_reserved = (
+        max((peak for _, peak in moments), key=lambda peak: peak.high)
+        for moments in (allocated, reserved)
+    )
+    now = allocated[-1][0]
+    return ErrorText(
+        "PyTorch",
+        message=False,
+        allocated=now,
+        unallocated=(reserved[-1][0] - now).at_least_0,
+        parts=[("allocated at the peak", most), ("reserved at the peak", most_reserved)],
+        peak=(most, most_reserved),
+    )
+
+
+_NUMBER = r"(\d{1,19}(?:\.\d{1,9})?)"
+_PRINTED_USE = (
+    r"\bMA AMOUNT Max_MA AMOUNT CA AMOUNT Max_CA AMOUNT",  # DeepSpeed
+    rf"memory \((MB)\) \| allocated: {_NUMBER} \| max allocated: {_NUMBER}"  # Megatron
+    rf" \| reserved: {_NUMBER} \| max reserved: {_NUMBER}",
+)
+
+
+def printed_use(text: str) -> Found:
+    """`torch.cuda.memory_stats()`, and what DeepSpeed and Megatron print of it in each step."""
+    stats = {
+        (match[1], match[2]): exact(int(match[3]))
+        for match in each(
+            r"\b(allocated|reserved)_bytes\.all\.(current|peak)\W{1,4}(\d{1,19})\b", text
         )
-        yield match.start(), found
+    }
+    if len(stats) == 4:
+        allocated, reserved = (
+            (stats[name, "current"], stats[name, "peak"]) for name in ("allocated", "reserved")
+        )
+        yield 0, _report([allocated], [reserved])
+    for pattern in _PRINTED_USE:
+        moments = []
+        for match in each(pattern, text):
+            cells = match.groups()
+            pairs = (
+                [(number, cells[0]) for number in cells[1:]]
+                if len(cells) == 5
+                else list(zip(cells[::2], cells[1::2], strict=True))
+            )
+            now, most, held, most_held = (amount(number, unit) for number, unit in pairs)
+            moments.append(((now, most), (held, most_held)))
+        if moments:
+            yield 0, _report(*zip(*moments, strict=True))
 
 
 _DRIVER = (
