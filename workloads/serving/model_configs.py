@@ -67,7 +67,7 @@ def parse(told: Mapping[str, Any], *, quantized: bool = True) -> Architecture:
     if name not in _FAMILIES:
         raise TraceError(
             f"architecture {name[:60]} is not one of {', '.join(_FAMILIES)}, so its weights are not"
-            f" known{_known(told)}"
+            f" known{_known(told)}; `serving --run` starts the engine itself"
         )
     family = _FAMILIES[name]
     heads, hidden = _count(told, "num_attention_heads"), _count(told, "hidden_size")
@@ -118,12 +118,13 @@ class CacheLayout:
 
 
 def cache_layout(told: Mapping[str, Any], ranks: int = 1) -> CacheLayout:
-    """The KV cache of any model whose layers all have one, also of one that `parse` refuses.
+    """The KV cache of any model, also of one that `parse` refuses.
 
-    Raises TraceError if a number is missing. Compressed keys and values (`kv_lora_rank`) are not
-    divided among GPUs. Layers with a sliding window form groups as in vLLM's `kv_cache_utils.py`.
+    Raises TraceError if a number is missing, or if it is not known which layers have keys and
+    values. Compressed keys and values (`kv_lora_rank`) are not divided among GPUs. Layers with a
+    sliding window form groups as in vLLM's `kv_cache_utils.py`.
     """
-    layers = _count(told, "num_hidden_layers", most=_MOST_LAYERS)
+    layers = _attention_layers(told)
     if "kv_lora_rank" in told:
         compressed = _count(told, "kv_lora_rank") + _count(told, "qk_rope_head_dim")
         return CacheLayout(compressed * _dtype(told), layers)
@@ -139,21 +140,46 @@ def cache_layout(told: Mapping[str, Any], ranks: int = 1) -> CacheLayout:
     return CacheLayout(token, group, -(-few // group) - (-many // group))
 
 
+def _attention_layers(told: Mapping[str, Any]) -> int:
+    """How many layers have keys and values; the others of a hybrid model keep a fixed state."""
+    layers = _count(told, "num_hidden_layers", most=_MOST_LAYERS)
+    for name in ("layer_types", "layers_block_type"):
+        if isinstance(kinds := told.get(name), list):
+            return sum("attention" in str(kind) and "linear" not in str(kind) for kind in kinds)
+    if isinstance(pattern := told.get("hybrid_override_pattern"), str):
+        return pattern.count("*")
+    if "full_attention_interval" in told:
+        return layers // _count(told, "full_attention_interval")
+    if "attn_layer_period" in told:
+        first = _count(told, "attn_layer_offset") if told.get("attn_layer_offset") else 0
+        return len(range(first, layers, _count(told, "attn_layer_period")))
+    if any(name.startswith(("mamba", "ssm_", "linear_", "rwkv")) for name in told):
+        raise TraceError("it is not known which layers have keys and values")
+    return layers
+
+
 def _sliding(told: Mapping[str, Any]) -> int:
     """How many layers have a sliding window."""
     kinds = told.get("layer_types")
-    return kinds.count("sliding_attention") if isinstance(kinds, list) else 0
+    if isinstance(kinds, list):
+        return kinds.count("sliding_attention")
+    if told.get("sliding_window_pattern") is None:
+        return 0
+    layers = _count(told, "num_hidden_layers", most=_MOST_LAYERS)
+    return layers - layers // _count(told, "sliding_window_pattern")
 
 
 def _known(told: Mapping[str, Any]) -> str:
     """What a configuration says of the KV cache of a model of another family; "" if it does not."""
     try:
-        layers, token = _count(told, "num_hidden_layers"), cache_layout(told).token_bytes
+        told = {**told, **_object(told, "text_config")}
+        of_all, token = _count(told, "num_hidden_layers"), cache_layout(told).token_bytes
+        layers = _attention_layers(told)
         window = _count(told, "sliding_window") if _sliding(told) else 0
     except TraceError:
         return ""
-    taken = units.size(token * layers)
-    words = f"; its keys and values take {taken} for each token in {layers} layers"
+    among = f"{layers} layers" if layers == of_all else f"{layers} of {of_all} layers"
+    words = f"; its keys and values take {units.size(token * layers)} for each token in {among}"
     return words + (f", of which {_sliding(told)} keep at most {window:,} tokens" if window else "")
 
 

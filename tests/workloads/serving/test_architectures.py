@@ -128,10 +128,35 @@ def test_a_configuration_says_what_differs() -> None:
 
 
 def test_what_is_not_known_of_another_architecture_is_not_said() -> None:
-    for changes in ({"kv_lora_rank": 512}, {"num_hidden_layers": None}, {"torch_dtype": "x"}):
+    for changes in (
+        {"kv_lora_rank": 512},
+        {"num_hidden_layers": None},
+        {"torch_dtype": "x"},
+        {"mamba_d_state": 16},
+        {"attn_layer_period": 8, "attn_layer_offset": "x"},
+        {"text_config": 3},
+    ):
         other = {"architectures": ["T5Model"], **changes}
         told = message_of(functools.partial(model_from, **other))
-        assert told.endswith("so its weights are not known")
+        assert "so its weights are not known; `serving --run`" in told
+
+
+@pytest.mark.parametrize(
+    ("told", "layers"),
+    [
+        ({"layer_types": ["linear_attention"] * 24 + ["full_attention"] * 8}, 8),
+        ({"layers_block_type": ["mamba", "mamba", "attention", "moe"] * 8}, 8),
+        ({"hybrid_override_pattern": "M-M*-M-" * 4 + "*-*-"}, 6),
+        ({"full_attention_interval": 4, "linear_num_key_heads": 16}, 8),
+        ({"attn_layer_period": 8, "attn_layer_offset": 4, "mamba_d_state": 16}, 4),
+        ({"attn_layer_period": 8, "attn_layer_offset": 0}, 4),
+    ],
+)
+def test_layers_without_keys_and_values_do_not_count(told: dict[str, Any], layers: int) -> None:
+    assert cache_layout(LLAMA | told).layers == layers
+    other = {"architectures": ["T5Model"], "text_config": LLAMA | told}
+    words = f"for each token in {layers} of 32 layers"
+    assert words in message_of(lambda: model_configs.parse(other))
 
 
 def test_layers_of_two_kinds_share_the_blocks_of_a_cache_in_groups_of_equal_size() -> None:
@@ -166,6 +191,10 @@ def test_compressed_keys_and_values_are_on_every_gpu() -> None:
                 "sliding_window": 4096,
             },
             "in 32 layers, of which 16 keep at most 4,096 tokens",
+        ),
+        (
+            {"architectures": ["T5Model"], "sliding_window_pattern": 6, "sliding_window": 1024},
+            "in 32 layers, of which 27 keep at most 1,024 tokens; `serving --run` starts",
         ),
         (
             {"architectures": None},
