@@ -36,7 +36,7 @@ from allocbench.inputs.question import allocator_specs, failed_on
 from allocbench.inputs.traces import load, load_all
 from allocbench.programs import functions, is_program, program
 from allocbench.programs.program import ProgramSettings, ProgramWorkload
-from allocbench.questions import BUDGET, ORDERS, per_phase
+from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions import check as checking
 from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
@@ -133,31 +133,6 @@ def tune(
     run = Runner(trace, beside(device, trace))
     tuned = tuning.tune(trace, allocator, run.device, budget=budget, runner=run)
     return tuning.frame(tuned, run, to_use(tuned, of_settings(tuned, run)))
-
-
-def tune_by_phase(
-    workload: Workload,
-    allocator: str = "caching",
-    device: str = DEVICE,
-    *,
-    phases: str | None = None,
-    budget: int = BUDGET,
-) -> pd.DataFrame:
-    """Settings for each phase of a program: see `allocbench.questions.per_phase.frame`.
-
-    phases: where they begin, as in "load=0,steady=step3"; by default they are found in the trace.
-    Raises UsageError if there are not at least two.
-    """
-    run = Runner(*_case(workload, device))
-    found = per_phase.tune(
-        run.trace,
-        allocator,
-        run.device,
-        per_phase.phases_of(allocator, run.trace, phases),
-        budget=budget,
-        runner=run,
-    )
-    return per_phase.frame(found, run)
 
 
 def recommend(

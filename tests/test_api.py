@@ -63,7 +63,4 @@ def test_the_page_shows_what_the_command_prints(line: str, shown: str) -> None:
 
 
 def test_the_page_walks_through_every_question() -> None:
-    assert [line.split()[0] for line, _ in BLOCKS] == [
-        *("explain", "recommend", "fit", "tune"),
-        "tune",  # --per-phase
-    ]
+    assert [line.split()[0] for line, _ in BLOCKS] == ["explain", "recommend", "fit", "tune"]

@@ -14,7 +14,6 @@ from allocbench.base import units
 from allocbench.base.cards import label, notes
 from allocbench.base.spec import options_of
 from allocbench.commands import options
-from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
 EXAMPLES = (
     "allocbench tune gpt2-train --budget 60",
     "allocbench tune trace.csv --allocator bfc --device sim:24GiB --budget 20",
-    "allocbench tune serve-chat --per-phase --budget 60",
     "allocbench tune --device null:l4 --steps 10 -- python train.py",
 )
 
@@ -54,24 +52,8 @@ def run(
     budget: Annotated[
         int, typer.Option(metavar="N", min=1, help="Approximate number of settings to try.")
     ] = BUDGET,
-    per_phase: Annotated[
-        bool,
-        typer.Option(
-            "--per-phase",
-            help="Search settings of caching for each phase (load, warm-up, capture, steady), and"
-            " print the calls that change them.",
-        ),
-    ] = False,
-    phases: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=EVENT,...",
-            help="Where the phases begin, by event from 0 or by step from 1:"
-            " load=0,steady=step3. Default: found in the trace.",
-        ),
-    ] = None,
     everything: options.Everything = False,
-    json: Annotated[str | None, options.json_option("all trials, or the phases,")] = None,
+    json: Annotated[str | None, options.json_option("all trials")] = None,
 ) -> None:
     """Search the settings of an allocator for the smallest device that is enough, then for time.
 
@@ -82,28 +64,18 @@ def run(
     named, then the one with the fewest options. Device time on a simulated device is an estimate.
     Host time is measured but not part of the search. After Ctrl-C, what needs the least so far is
     shown.
-
-    With --per-phase, the best of these settings are combined, one for each phase of the program,
-    with or without empty_cache() before it. Each combination is replayed with the calls that change
-    the settings, as PyTorch executes them.
     """
-    from allocbench.commands.tune_by_phase import tune_by_phase
     from allocbench.inputs.question import read
     from allocbench.questions import best, tune
     from allocbench.questions.occupancy import beside
     from allocbench.replays.runner import Runner
 
-    if phases is not None and not per_phase:
-        raise UsageError("--phases needs --per-phase")
     question = read(
         [workload], [allocator], device, option="--allocator", model=model, outputs=[json]
     )
     tell_notes(question.notes)
     (name, trace), device = question.only, question.device
     run = Runner(trace, beside(device, trace), name)
-    if per_phase:
-        tune_by_phase(run, allocator, phases, budget=budget, json=json, everything=everything)
-        return
     with progress_bar(budget) as begin:
         tuned = tune.tune(trace, allocator, run.device, budget=budget, begin=begin, runner=run)
         found = best.of_settings(tuned, run, label(device))

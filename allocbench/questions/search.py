@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A search for the least capacity, then the least device time, whatever is varied."""
+"""A search among the settings of an allocator: least capacity, then least device time."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -12,7 +11,9 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from allocbench.allocators import SpecError, spec
-from allocbench.replays.runner import Row, Runner
+from allocbench.questions import search_space
+from allocbench.questions.hazards import breaks
+from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import PROGRAM_SECONDS
 from allocbench.reports.rows.assumptions import Estimate, per_event
 
@@ -116,52 +117,65 @@ def helps(trial: Trial, other: Trial) -> bool:
     return SAME * (trial.capacity or 0) < (other.capacity or 0)
 
 
-class Search(ABC):
-    """The trials so far, by their text, and the search that makes more of them.
+class Search:
+    """The settings of one allocator that were tried, by spec, and the search for better ones.
 
-    parameters: the values of each parameter, the one to begin with first. sure: the texts whose
-    capacity is exact. front: the trials that no other dominates, as `front` orders them. A subclass
-    says what a text stands for.
+    trials: so far. sure: the specs whose capacity is exact. front: the trials that no other
+    dominates, as `front` orders them.
     """
 
     def __init__(
         self,
-        parameters: Mapping[str, tuple[str, ...]],
-        always: Iterable[str],
+        runner: Runner,
+        orders: Sequence[Runner],
+        allocator: str,
         budget: int,
         begin: Callable[[str], None],
     ) -> None:
-        """`always`: texts that are tried first, and whose capacities are found exactly."""
+        """Raises SpecError for an allocator with wrappers.
+
+        orders: runners of the trace with its steps in other orders.
+        """
         self.trials: dict[str, Trial] = {}
         self.sure: set[str] = set()
         self.front: list[Trial] = []
-        self._parameters = parameters
-        self._always, self._budget, self._begin = tuple(always), budget, begin
-        self._values: dict[str, Values] = {}  # of the texts that were tried or refused
+        parsed = spec.parse(allocator)
+        if parsed.inner:
+            raise SpecError(f"'{allocator}': only a strategy without wrappers can be tuned")
+        self._runner, self._orders, self._default = runner, orders, allocator
+        self._name, self._given = parsed.name, parsed.options
+        self._budget, self._begin = budget, begin
+        self._values: dict[str, Values] = {}  # of the specs that were tried or refused
+        self._parameters = {  # the values of each, the default first
+            name: tried
+            for name, tried in search_space.values(parsed.name).items()
+            if name not in parsed.options
+        }
+        self._always = [allocator]  # tried first, and exactly
+        if "expandable_segments" in self._parameters:
+            expandable = self._text({"expandable_segments": "true"})
+            if not breaks(expandable, runner.trace):
+                self._always.append(expandable)
 
-    @abstractmethod
-    def text(self, values: Values) -> str:
-        """What stands for these values of all parameters."""
+    def _text(self, values: Values) -> str:
+        """The spec with these settings."""
+        return search_space.written(self._name, {**self._given, **values})
 
-    @abstractmethod
-    def runner(self, text: str) -> tuple[Runner, str]:
-        """What replays for a text, and the spec with which it does.
+    def _shaken(self, trial: Trial) -> Trial:
+        """The trial of a spec, which also has to complete the trace in other orders."""
+        failed = sum(not one.completes(trial.spec) for one in self._orders)
+        return replace(trial, failed_orders=failed)
 
-        Raises SpecError if the program rules the text out.
-        """
-
-    @abstractmethod
-    def shorter(self, trial: Trial) -> list[str]:
-        """The texts without one of the settings that the search added."""
-
-    def made(self, text: str, counted: Row) -> Trial:
-        """The trial of a text, without its capacity."""
-        seconds, failures = counted["device_seconds_per_event"], counted["failures"]
-        return Trial(text, None, seconds, failures, estimate=per_event(counted))
-
-    def shaken(self, trial: Trial) -> Trial:
-        """A trial after others orders of the steps were tried, if there are any."""
-        return trial
+    def _shorter(self, trial: Trial) -> list[str]:
+        """The specs without one of the settings that the search added."""
+        settings = spec.parse(trial.spec).options
+        return [
+            search_space.written(
+                self._name, {key: value for key, value in settings.items() if key != name}
+            )
+            for name in self._parameters
+            if name in settings
+        ]
 
     def run(self) -> bool:
         """Search until the budget is used, and settle; whether KeyboardInterrupt ended it early.
@@ -189,28 +203,31 @@ class Search(ABC):
         return interrupted
 
     def measure(self, text: str, *, exactly: bool = False, only_rivals: bool = False) -> Trial:
-        """Try a text unless already tried; raises SpecError as `runner` and its counts do.
+        """Try a spec unless already tried; raises SpecError if the program rules it out.
 
         exactly: whether to find the smallest capacity, also of a trial that fails requests.
         only_rivals: whether to pursue a capacity only if the trial needs at least 0.5 % less than
         those that take no more time. Other orders of the steps are tried only then in any case.
         """
         if text not in self.trials or (exactly and text not in self.sure):
-            run, spec = self.runner(text)
-            counted = run.counted(spec, stable=False)
+            if text != self._default and (reason := breaks(text, self._runner.trace)):
+                raise SpecError(f"{text}: {reason}")
+            counted = self._runner.counted(text, stable=False)
             if text not in self.trials:
                 self._begin(text)
-            trial, capacity, rival = self.made(text, counted), None, None
+            seconds, failures = counted["device_seconds_per_event"], counted["failures"]
+            trial = Trial(text, None, seconds, failures, estimate=per_event(counted))
+            capacity, rival = None, None
             if exactly:
-                capacity = run.min_capacity(spec)
+                capacity = self._runner.min_capacity(text)
                 self.sure.add(text)
             elif not trial.failures:
                 quicker = (one for one in self.front if one.device_seconds <= trial.device_seconds)
                 rival = min((one.capacity or 0 for one in quicker), default=None)
-                capacity = run.rough_capacity(spec, rival if only_rivals else None)
+                capacity = self._runner.rough_capacity(text, rival if only_rivals else None)
             trial = replace(trial, capacity=capacity)
             if trial.serves and (rival is None or (capacity or 0) < rival):
-                trial = self.shaken(trial)
+                trial = self._shaken(trial)
                 self.front = front([trial, *(one for one in self.front if one.spec != text)])
             self.trials[text] = trial
         return self.trials[text]
@@ -223,7 +240,7 @@ class Search(ABC):
         while True:
             chosen = best(trial for trial in self.trials.values() if trial.spec in self.sure)
             tried = len(self.sure)
-            for shorter in self.shorter(chosen) if chosen else []:
+            for shorter in self._shorter(chosen) if chosen else []:
                 self.measure(shorter, exactly=True)
             if len(self.sure) == tried:
                 return
@@ -257,7 +274,7 @@ class Search(ABC):
                 for name, values in order.items()
                 if rank < len(values)
             )
-            untried = (values for values in changes if self.text(values) not in self._values)
+            untried = (values for values in changes if self._text(values) not in self._values)
             if (values := next(untried, None)) is None:
                 return
             yield values
@@ -266,13 +283,13 @@ class Search(ABC):
         """The values of a parameter, those that need the least alone first."""
 
         def alone(value: str) -> float:
-            trial = self.trials.get(self.text({**self._plain, name: value}))
+            trial = self.trials.get(self._text({**self._plain, name: value}))
             return trial.capacity if trial and trial.serves and trial.capacity else float("inf")
 
         return sorted(self._parameters[name], key=alone)
 
     def _try(self, values: Values, only_rivals: bool) -> None:
-        text = self.text(values)
+        text = self._text(values)
         self._values[text] = values
         with suppress(SpecError):  # these values cannot be used, or not together
             self.measure(text, only_rivals=only_rivals)

@@ -6,15 +6,14 @@ The capacities are those that `fit` finds: both use `questions.runner`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import pandas as pd
 
-from allocbench.allocators import SpecError, spec
-from allocbench.questions import BUDGET, ORDERS, search_space
-from allocbench.questions.hazards import breaks
-from allocbench.questions.search import Search, Trial, Values, best, front, helps, rivals
+from allocbench.allocators import spec
+from allocbench.questions import BUDGET, ORDERS
+from allocbench.questions.search import Search, Trial, best, front, helps, rivals
 from allocbench.questions.switching import how
 from allocbench.replays.recorded_settings import in_force, with_conf
 from allocbench.replays.runner import Runner
@@ -112,7 +111,7 @@ def tune(
     """
     run = runner or Runner(trace, device)
     others = run.other_orders(orders, seed)
-    search = _SettingsSearch(run, others, allocator, budget, begin)
+    search = Search(run, others, allocator, budget, begin)
     interrupted = search.run()
     trials = list(search.trials.values())
     return Tuned(trials[0], trials, frozenset(search.sure), interrupted)
@@ -165,59 +164,3 @@ def frame(tuned: Tuned, runner: Runner, best: str | None) -> pd.DataFrame:
         ignore_index=True,
     )
     return ordered[list(COLUMNS)].astype({"min_capacity": "Int64"})
-
-
-class _SettingsSearch(Search):
-    """The settings of one allocator; a text is its spec."""
-
-    def __init__(
-        self,
-        runner: Runner,
-        orders: Sequence[Runner],
-        allocator: str,
-        budget: int,
-        begin: Callable[[str], None],
-    ) -> None:
-        parsed = spec.parse(allocator)
-        if parsed.inner:
-            raise SpecError(f"'{allocator}': only a strategy without wrappers can be tuned")
-        self._runner, self._orders, self._default = runner, orders, allocator
-        self._name, self._given = parsed.name, parsed.options
-        settings = {
-            name: tried
-            for name, tried in search_space.values(parsed.name).items()
-            if name not in parsed.options
-        }
-        always = [allocator]
-        if "expandable_segments" in settings:
-            expandable = {**parsed.options, "expandable_segments": "true"}
-            text = search_space.written(parsed.name, expandable)
-            if not breaks(text, runner.trace):
-                always.append(text)
-        super().__init__(settings, always, budget, begin)
-
-    def text(self, values: Values) -> str:
-        """The spec with these settings."""
-        return search_space.written(self._name, {**self._given, **values})
-
-    def runner(self, text: str) -> tuple[Runner, str]:
-        """The runner of the trace, and the spec."""
-        if text != self._default and (reason := breaks(text, self._runner.trace)):
-            raise SpecError(f"{text}: {reason}")
-        return self._runner, text
-
-    def shaken(self, trial: Trial) -> Trial:
-        """The trial of a spec, which also has to complete the trace in other orders."""
-        failed = sum(not one.completes(trial.spec) for one in self._orders)
-        return replace(trial, failed_orders=failed)
-
-    def shorter(self, trial: Trial) -> list[str]:
-        """The specs without one of the settings that the search added."""
-        settings = spec.parse(trial.spec).options
-        return [
-            search_space.written(
-                self._name, {key: value for key, value in settings.items() if key != name}
-            )
-            for name in self._parameters
-            if name in settings
-        ]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from allocbench import allocators
-from allocbench.allocators import Change, SpecError, spec
+from allocbench.allocators import SpecError, spec
 from allocbench.replays import LONG
 from allocbench.replays.recorded_settings import in_force
 from allocbench.workloads import AnyTrace
@@ -193,17 +193,15 @@ def _is_cuda(device: str) -> bool:
     return spec.name_of(device) == "cuda"
 
 
-def trial(
-    trace: AnyTrace, allocator: str, device: str, capacity: int, changes: Iterable[Change] = ()
-) -> Shown:
+def trial(trace: AnyTrace, allocator: str, device: str, capacity: int) -> Shown:
     """What a replay shows on the same device with another capacity in bytes.
 
-    Other options of the specs apply. `changes`: what the program calls on the way. If the device or
-    the allocator cannot be created, or a change cannot be made, the trace does not complete.
+    Other options of the specs apply. If the device or the allocator cannot be created, the trace
+    does not complete.
     """
     try:
         opened = allocators.make_device(with_capacity(device, capacity))
         made = allocators.make(in_force(allocator, trace), opened)
-        return Shown(allocators.completes(trace, made, changes), *opened.same_answers)
+        return Shown(allocators.completes(trace, made), *opened.same_answers)
     except SpecError:
         return Shown(False, capacity, capacity + 1)

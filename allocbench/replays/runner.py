@@ -8,7 +8,7 @@ Every command and report takes its numbers from here. The keys of a row are colu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from typing import Any, Self, TypeAlias
 
@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from allocbench import allocators
 from allocbench.allocators import (
     Allocator,
-    Change,
     Device,
     DeviceStats,
     ReplayResult,
@@ -55,9 +54,8 @@ class LargeRunner:
 
     capacity: bytes of the device that a program can use. held: bytes reserved when the trace was
     recorded, before its first event; no smaller capacity counts as enough. outside: bytes that
-    libraries held without PyTorch; a card has that much less. changes: what the program calls on
-    the way; they hold for counts and capacities, not for times. proceed: called before each trial
-    of a capacity; what it raises ends the search.
+    libraries held without PyTorch; a card has that much less. proceed: called
+    before each trial of a capacity; what it raises ends the search.
     Every method raises SpecError for a spec that cannot be made on the device.
     """
 
@@ -67,10 +65,9 @@ class LargeRunner:
         device: str,
         workload: str = "",
         shown: defaultdict[str, list[Shown]] | None = None,
-        changes: Sequence[Change] = (),
         proceed: Callable[[], None] = lambda: None,
     ) -> None:
-        self.trace, self.device, self.changes = trace, device, changes
+        self.trace, self.device = trace, device
         self._proceed = proceed
         # By spec, as `with_conf` writes it.
         self._shown = defaultdict(list) if shown is None else shown
@@ -93,9 +90,7 @@ class LargeRunner:
 
     def on(self, device: str) -> Self:
         """A runner of the same trace on a device that differs only in capacity."""
-        return type(self)(
-            self.trace, device, self.workload, self._shown, self.changes, self._proceed
-        )
+        return type(self)(self.trace, device, self.workload, self._shown, self._proceed)
 
     def min_capacity(self, spec: str) -> int | None:
         """Bytes of the smallest device that is enough, or None."""
@@ -134,7 +129,7 @@ class LargeRunner:
 
     def _counted(self, spec: str, stable: bool = True) -> Row:
         allocator = fresh(spec, self.device, self.trace)
-        row = counted(self.trace, allocator, changes=self.changes, stable=stable)
+        row = counted(self.trace, allocator, stable=stable)
         self._show(spec, not row["failures"], allocator)
         self._counts[spec] = row
         return row
@@ -150,7 +145,7 @@ class LargeRunner:
             if wanted == self.capacity:
                 fresh(spec, self.device)  # which raises what `trial` does not
             self._proceed()
-            found = trial(self.trace, spec, self.device, wanted, self.changes)
+            found = trial(self.trace, spec, self.device, wanted)
             known.append(found)
         return found.completes and wanted >= self.held
 
@@ -170,7 +165,7 @@ class LargeRunner:
         )
         if self.simulated and refused:
             ample = fresh(spec, roomy(self.device, self.trace), self.trace)
-            counts = counted(self.trace, ample, changes=self.changes, stable=False)
+            counts = counted(self.trace, ample, stable=False)
             self._show(spec, not counts["failures"], ample)
             bounds["peak_reserved"] = counts["peak_reserved"]
         return {name: max(size, self.held) for name, size in bounds.items()}
@@ -239,7 +234,6 @@ def counted(
     trace: AnyTrace,
     allocator: Allocator,
     placements: Callable[[Arrays], None] | None = None,
-    changes: Sequence[Change] = (),
     stable: bool = True,
 ) -> Row:
     """The counts of a replay through a new allocator: bytes, ratios, device calls, failures.
@@ -254,7 +248,7 @@ def counted(
             placements(batch)
 
     wanted = placements is not None or (stable and trace.step_label >= 0)
-    result = allocators.replay(trace, allocator, placements=wanted and seen, changes=changes)
+    result = allocators.replay(trace, allocator, placements=wanted and seen)
     row = {
         "device_kind": device_kind(allocator.device),
         "capacity": allocator.device.capacity,

@@ -339,13 +339,3 @@ def test_recorded_settings_are_not_called_the_default() -> None:
         assert "the default" not in shown
         assert "keep the recorded configuration" in shown
         assert "keep the default" in plain
-
-
-def test_settings_by_phase_of_a_part_need_at_least_what_they_need() -> None:
-    trace = program("gpt2-train")
-    part = replace(trace, coverage=replace(trace.coverage, ends="stopped"))
-    write(part, "part.parquet")
-    write(trace, "whole.parquet")
-    line = "tune {} --per-phase --phases first=0,then=2500 --budget 2"
-    assert "needs at least" in run(line.format("part.parquet")).stdout
-    assert "at least" not in run(line.format("whole.parquet")).stdout
