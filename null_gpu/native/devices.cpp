@@ -199,7 +199,7 @@ NULL_GPU_API int null_cudaSetDevice(int device) {
 NULL_GPU_DOES(cudaGetDeviceFlags, (unsigned* flags), *flags = 0)
 NULL_GPU_DOES(cudaRuntimeGetVersion, (int* version),
               *version = Machine::get().settings().cuda_version)
-NULL_GPU_ALIAS(cudaDriverGetVersion, cudaRuntimeGetVersion);
+NULL_GPU_DOES(cudaDriverGetVersion, (int* version), *version = Machine::get().driver_version())
 NULL_GPU_DOES(cudaDeviceCanAccessPeer, (int* can, int device, int peer), *can = device != peer)
 
 NULL_GPU_API int null_cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -242,7 +242,7 @@ NULL_GPU_API int null_cudaPeekAtLastError() { return last_error(); }
 
 // -- the driver
 
-NULL_GPU_RETURNS(cuDriverGetVersion, entered, (int* version), null_cudaRuntimeGetVersion(version))
+NULL_GPU_RETURNS(cuDriverGetVersion, entered, (int* version), null_cudaDriverGetVersion(version))
 NULL_GPU_CHECKED(cuDeviceGetCount, entered_driver, (int* count), *count = Machine::get().count())
 
 NULL_GPU_API int null_cuDeviceGet(int* device, int ordinal) {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -37,6 +38,7 @@ struct Settings {
   std::string usage;         // the file in which the processes of a program count bytes in use
 };
 
+inline constexpr int kCudaOfDriver = 13000;
 inline constexpr Address kFirstContext = 0xC000;
 inline constexpr Address kFirstHandle = 0x5000;  // lower ones are those of default streams
 // Handles are aligned like pointers: PyTorch stores its own numbers of streams as odd handles.
@@ -48,6 +50,8 @@ class Machine {
   static Machine& get();
 
   Settings const& settings() const { return settings_; }
+  // The newest CUDA that the driver supports. Drivers are as new as extensions need, or newer.
+  int driver_version() const { return std::max(settings_.cuda_version, kCudaOfDriver); }
   int count() const { return static_cast<int>(devices_.size()); }
   bool has(int device) const { return device >= 0 && device < count(); }
   DeviceMemory& memory(int device) { return *devices_[device]; }

@@ -50,11 +50,21 @@ def looked_up(name):
 for name in (b"cuMemAlloc", b"cuEventQuery", b"cuNothing", b""):
     seen[name.decode()] = looked_up(name)
 seen["table"] = call("cuGetExportTable", byref(address), bytes(16))
-"""
+version = c_int()
+for name in ("cudaRuntimeGetVersion", "cudaDriverGetVersion", "cuDriverGetVersion",
+             "nvmlSystemGetCudaDriverVersion_v2"):
+    call(name, byref(version))
+    seen[name] = version.value
+""",
+        cuda_version=12040,
     )
     assert found["cuMemAlloc"] == found["cuEventQuery"] == [0, True, 0, True, 0]
     assert found["cuNothing"] == found[""] == [500, False, 500, False, 1]
     assert found["table"] == 500
+    # Extensions for another CUDA find a driver that is new enough, as on today's machines.
+    assert found["cudaRuntimeGetVersion"] == 12040
+    assert found["cudaDriverGetVersion"] == found["cuDriverGetVersion"] == 13000
+    assert found["nvmlSystemGetCudaDriverVersion_v2"] == 13000
 
 
 def test_the_driver_is_initialized_by_a_call_and_then_needs_a_context() -> None:

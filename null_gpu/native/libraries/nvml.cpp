@@ -61,7 +61,7 @@ NULL_GPU_API int null_nvmlDeviceGetMemoryInfo(Handle, Memory* memory) {
 }
 
 NULL_GPU_DOES(nvmlSystemGetCudaDriverVersion_v2, (int* version),
-              *version = Machine::get().settings().cuda_version)
+              *version = Machine::get().driver_version())
 NULL_GPU_DOES(nvmlDeviceGetComputeRunningProcesses, (Handle, unsigned* count, void*), *count = 0)
 NULL_GPU_DOES(nvmlDeviceGetNvLinkRemoteDeviceType, (Handle, unsigned, int* type),
               *type = 255)  // NVML_NVLINK_DEVICE_TYPE_UNKNOWN
