@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import signal
 import sys
@@ -198,11 +199,21 @@ def environment(
     return {
         VARIABLE: json.dumps(settings),
         "PATH": os.pathsep.join((_smi(folder), *filter(None, [os.environ.get("PATH")]))),
-        **hook_variables(_HOOK, os.environ),
+        **(hooks := hook_variables(_HOOK, os.environ)),
+        **_preloaded(core(), hooks["PYTHONPATH"]),
         # The processes in which torch.compile would compile find no libraries of the null GPU.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         **settings["ranks"],
     }
+
+
+def _preloaded(library: Path, path: str) -> dict[str, str]:
+    """The variables that keep the hook first on Python's path: see `native/preload.cpp`."""
+    others = os.environ.get("LD_PRELOAD", "")
+    if re.search(r"[\s:]", str(library)) or str(library) in others:  # these separate libraries
+        return {}
+    folder = path.partition(os.pathsep)[0]
+    return {"LD_PRELOAD": f"{others} {library}".strip(), "ALLOCBENCH_HOOK_FOLDER": folder}
 
 
 def _smi(folder: str | Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -180,6 +181,22 @@ def test_a_server_that_is_not_ready_in_time_is_an_error() -> None:
     line = ("serving", "--run", "--timeout", "1", "--", python(), "-c", waits)
     done = asked(*line, code=2)
     assert done.stderr.endswith(": not ready after 1 s; --timeout sets the limit\n")
+
+
+def test_processes_find_the_hook_whatever_the_program_does_to_their_path(tmp_path: Path) -> None:
+    environment = os.environ | launch.environment(read_device("null:l4"), tmp_path)
+    hook = environment["PYTHONPATH"].partition(os.pathsep)[0]
+    shown = shlex.join([sys.executable, "-c", "import os; print(os.environ['PYTHONPATH'])"])
+    for before, path in {
+        "PYTHONPATH=src": f"{hook}:src",
+        "PYTHONPATH=src:$PYTHONPATH": f"{hook}:src:{environment['PYTHONPATH']}",
+        "PYTHONPATH=": hook,
+        "env -u PYTHONPATH": hook,
+        "": environment["PYTHONPATH"],
+    }.items():
+        line = ["sh", "-c", f"{before} {shown}"]
+        done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+        assert done.stdout.strip() == path
 
 
 def test_programs_find_the_properties_of_the_card_in_nvidia_smi(tmp_path: Path) -> None:
