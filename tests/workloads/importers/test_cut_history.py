@@ -3,28 +3,17 @@
 
 from __future__ import annotations
 
-import io
 import pickle
+from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from allocbench.replays.replayed import replayed
-from allocbench.workloads import ALLOC, FREE, TRIM, Trace
-from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
+from allocbench.workloads import ALLOC, FREE, TRIM
 from allocbench.workloads.files import read_recording
-from allocbench.workloads.trace import spans
-from tests.workloads.exporters.replayable import replayable
-
-SPECS = (
-    "caching",
-    "caching:expandable_segments=true",
-    "caching:max_split_size_mb=20,roundup_power2_divisions=4",
-)
-MIB = 1 << 20
+from tests.workloads.importers import drawn
 
 
 class Held:
@@ -74,32 +63,20 @@ def joined(ranges: dict[int, int]) -> list[tuple[int, int]]:
     return found
 
 
-@st.composite
-def large(draw: st.DrawFn) -> Trace:
-    """Traces whose requests also get segments of their own; each free is on its block's stream."""
-    trace = draw(replayable())
-    trace.size[:] *= np.uint64(draw(st.sampled_from([1, 1, 13])))
-    allocs, ends = spans(trace.op, trace.block)
-    freed = ends < len(trace)
-    trace.stream[ends[freed]] = trace.stream[allocs[freed]]
-    return trace
+@pytest.mark.parametrize("spec", drawn.SPECS[:6])
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_what_was_held_where_the_history_begins(first: int, spec: str, tmp_path: Path) -> None:
+    for seed in range(first, first + 20):
+        _check_a_cut(drawn.snapshot(seed, spec, "sim:80GiB"), Random(seed), tmp_path / "a.pickle")
 
 
-@settings(max_examples=300)
-@given(trace=large(), spec=st.sampled_from(SPECS), data=st.data())
-def test_what_was_held_where_the_history_begins(
-    trace: Trace, spec: str, data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    sink = io.BytesIO()
-    write_snapshot(replayed(trace, spec, "sim:80GiB"), sink)
-    snapshot = pickle.loads(sink.getvalue())
+def _check_a_cut(snapshot: dict[str, Any], rng: Random, path: Path) -> None:
     entries = snapshot["device_traces"][0]
-    cut = data.draw(st.integers(0, len(entries) - 1))
+    cut = rng.randrange(len(entries))
     while cut and entries[cut]["action"] == "free_completed":  # its request is the entry before
         cut -= 1
     snapshot["device_traces"][0] = entries[cut:]
     before, after = Held(entries[:cut]), Held(entries)
-    path = tmp_path_factory.mktemp("cut") / "snapshot.pickle"
     path.write_bytes(pickle.dumps(snapshot))
     found = read_recording(path)
     read = found.trace

@@ -9,14 +9,18 @@ import pickle
 import random
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import pytest
 
 from allocbench.workloads import files
+from allocbench.workloads.importers import pytorch_snapshot
+from allocbench.workloads.vocabulary import SeveralDevicesError, TraceError
 from tests.fuzz import corpus, damage
 from tests.fuzz.seeds import seeds
 from tests.gold import Gold, outcome
+from tests.workloads.importers import drawn, drawn_files
 
 _DAMAGED = 60  # files of each kind
 _RECORDINGS = Path(__file__).parents[2] / "data/recordings/h100"
@@ -46,6 +50,58 @@ def test_files(kind: str, gold: Gold, tmp_path: Path, monkeypatch: pytest.Monkey
         path.write_bytes(_pickled(content) if kind == "snapshot_values" else content)
         found[hashlib.sha256(content).hexdigest()[:8]] = outcome(_READERS[kind], path)
     gold(f"files_{kind}", found)
+
+
+@pytest.mark.parametrize("first", range(0, 400, 50))
+def test_drawn_snapshots(first: int, gold: Gold) -> None:
+    found = {}
+    for seed in range(first, first + 50):
+        content = drawn.varied(seed)
+        if seed % 4 == 3:
+            content = damage.damaged(content, random.Random(seed).randbytes(8))
+        found[str(seed)] = _of_each_device(pickle.dumps(content))
+    gold(f"drawn_snapshots_{first}", found)
+
+
+_DRAWN: Mapping[str, tuple[Callable[[int], bytes], Callable[..., Any]]] = {
+    "profile": (drawn_files.profile, files.read_recording),
+    "rmm_log": (drawn_files.rmm_log, files.read),
+    "csv": (drawn_files.csv, files.read),
+    "lifetimes": (drawn_files.lifetimes, files.read_plannable),
+    "operator_memory": (drawn_files.operator_memory, files.read),
+}
+
+
+@pytest.mark.parametrize("kind", _DRAWN)
+@pytest.mark.parametrize("first", range(0, 300, 100))
+def test_drawn_files(
+    kind: str, first: int, gold: Gold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write, read = _DRAWN[kind]
+    path, found = Path("file"), {}
+    for seed in range(first, first + 100):
+        path.write_bytes(write(seed))
+        found[str(seed)] = outcome(read, path)
+        if "several devices" in str(found[str(seed)]) or kind == "operator_memory":
+            found[f"{seed} 0"] = outcome(read, path, device="0")
+    gold(f"drawn_{kind}_{first}", found)
+
+
+def _of_each_device(snapshot: bytes) -> dict[str, Any]:
+    def read(device: int | None = None) -> Any:
+        with TemporaryFile() as file:
+            file.write(snapshot)
+            file.seek(0)
+            recording = pytorch_snapshot.read_recording(file, Path("a.pickle"), device=device)
+            return recording, recording.with_failure() if recording.failure else None
+
+    try:
+        return {"one": read()}
+    except SeveralDevicesError as error:
+        return {str(device): outcome(read, device) for device in error.devices}
+    except TraceError:
+        return {"one": outcome(read)}
 
 
 def _pickled(content: bytes) -> bytes:
