@@ -257,7 +257,8 @@ def _read_json_by_meaning(file: BinaryIO) -> Requests:
     """
     is_list = file.read(1 << 16).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
     file.seek(0)
-    rows = list(map(_keys, elements(file, "requests") if is_list else _json_lines(file)))
+    found = elements(file, "requests") if is_list else (row for _, row in _json_lines(file))
+    rows = list(map(_keys, found))
     arrival, prompt, output = _meant(list(rows[0]))
     tokens = [[_tokens(row, name) for name in (prompt, output)] for row in rows]
     counts = np.array(tokens, np.int64)
@@ -291,11 +292,12 @@ def _read_conversations(file: BinaryIO) -> Requests:
     )
 
 
-def _json_lines(file: BinaryIO) -> Iterator[Any]:
+def _json_lines(file: BinaryIO) -> Iterator[tuple[int, Any]]:
+    """The numbers of lines, from 1 on, and what is in them."""
     for number, line in enumerate(file, 1):
         if line.strip():
             try:
-                yield json.loads(line.removeprefix(codecs.BOM_UTF8))
+                yield number, json.loads(line.removeprefix(codecs.BOM_UTF8))
             except (ValueError, RecursionError) as error:
                 raise TraceError(f"line {number}: not a JSON object") from error
 
@@ -381,16 +383,11 @@ def _read_burstgpt(file: BinaryIO) -> Requests:
 def _read_json(file: BinaryIO) -> Requests:
     kind = None
     rows, prefix = [], []
-    for number, line in enumerate(file, 1):
-        if number == 1:
-            line = line.removeprefix(codecs.BOM_UTF8)
-        if not line.strip():
-            continue
+    for number, row in _json_lines(file):
         try:
-            row = json.loads(line)
             values = [_without_fraction(row[name]) for name in _JSON]
             ids = row.get("hash_ids", [])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
+        except (KeyError, TypeError, AttributeError) as error:
             what = f"no '{error.args[0]}'" if isinstance(error, KeyError) else "not a JSON object"
             raise TraceError(f"line {number}: {what}") from error
         kind = kind or (_BAILIAN if "chat_id" in row else _MOONCAKE)

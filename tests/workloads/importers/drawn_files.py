@@ -195,7 +195,7 @@ def lifetimes(seed: int) -> bytes:
         rows.append(
             (f"b{n}", str(begin), str(begin + rng.randrange(1, 9)), str(rng.randrange(1, 9999)))
         )
-    head = rng.choice(
+    head: tuple[str, ...] = rng.choice(
         [
             ("id", "lower", "upper", "size"),
             ("buffer", "start", "end", "size"),
