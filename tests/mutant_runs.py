@@ -73,7 +73,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     ran = json.loads(option.first.read_text(encoding="utf-8"))
     with option.into.open("a", encoding="utf-8") as into:
         for mutant in mutants:
-            names = _chosen(mutant, ran, option.quick)
+            names = chosen_tests(mutant, ran, option.quick)
             chosen = [items[name] for name in names]
             noticed = _noticed(session, mutant, chosen, ran) if chosen else None
             told = {"id": mutant["id"], "noticed": noticed, "tested": mutant["tested"]}
@@ -82,7 +82,7 @@ def pytest_runtestloop(session: pytest.Session) -> bool:
     return True
 
 
-def _chosen(mutant: dict[str, Any], ran: dict[str, Any], quick: float) -> list[str]:
+def chosen_tests(mutant: dict[str, Any], ran: dict[str, Any], quick: float) -> list[str]:
     """The names of the tests for a mutant, in order."""
     module, lines = mutant["module"], set(mutant["lines"])
     first = [name for name, test in ran.items() if lines & set(test["lines"].get(module, ()))]

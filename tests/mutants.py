@@ -7,7 +7,8 @@ cosmic-ray makes the mutants of a copy of the sources, in build/mutants; the wor
 touched. `tests.mutant_runs` runs the tests, which are those of the folder that mirrors the module's
 own, or `--tests`. `--quick SECONDS` runs only the quickest tests of the line: what they do not
 notice may be noticed by others, and the same command with more seconds tries only what is left. For
-code outside of functions, and where only other processes run it, the file changes, and all run.
+code outside of functions, and where only other processes run it, the file changes, and all run; with
+`--quick`, the quickest of those that run the module.
 
 `--most` draws that many mutants at random, with `--seed`. A folder stands for its modules. Each
 survivor is printed; the exit code is 1 if fewer than `--least` percent were noticed. The same
@@ -42,7 +43,7 @@ from cosmic_ray.work_item import MutationSpec
 
 from allocbench.allocators import _core
 from allocbench.workloads import _native
-from tests import clean_environment, source_copy
+from tests import clean_environment, mutant_runs, source_copy
 
 FOLDER = source_copy.ROOT / "build/mutants"
 _NOT_WORTH_IT = {"core/RemoveDecorator", "core/NumberReplacer"} | {
@@ -145,11 +146,13 @@ def _results(
         command = [*pytest, *more, f"--first={first}", f"--quick={quick}", *tests]
         if subprocess.run(command, cwd=copy, env=environment).returncode:
             sys.exit("the tests fail without a mutant")
+        ran = json.loads(first.read_text(encoding="utf-8"))
         for name, noticed in known().items():
             if noticed is None:
                 mutant = drawn[name]
                 (copy / mutant["module"]).write_text(mutant["after"], encoding="utf-8")
-                noticed = _fails([*pytest, *tests], copy, environment)
+                those = mutant_runs.chosen_tests(mutant | {"lines": []}, ran, quick)
+                noticed = _fails([*pytest, *((those if quick else []) or tests)], copy, environment)
                 (copy / mutant["module"]).write_text(mutant["before"], encoding="utf-8")
                 with into.open("a", encoding="utf-8") as file:
                     line = {"id": name, "noticed": noticed, "tested": tested}

@@ -16,10 +16,36 @@ import numpy as np
 import pytest
 
 from allocbench.replays.replayed import replayed
-from allocbench.workloads import Trace, catalog, pprof, pytorch_settings, xla_buffers
+from allocbench.workloads import (
+    ALLOC,
+    FREE,
+    MARK,
+    Trace,
+    catalog,
+    pprof,
+    pytorch_settings,
+    xla_buffers,
+)
 from allocbench.workloads.alignment import agreement
 from allocbench.workloads.block_lifetimes import lifetimes, write_blocks
-from allocbench.workloads.block_origins import Origins, derived_places, origins, places_of
+from allocbench.workloads.block_origins import (
+    ACTIVATIONS,
+    BACKWARD,
+    BACKWARD_PASS,
+    FORWARD,
+    GRADIENTS,
+    KEPT,
+    LASTING,
+    OPTIMIZER_PASS,
+    PARAMETERS,
+    STATE,
+    UPDATE,
+    WORKSPACES,
+    Origins,
+    derived_places,
+    origins,
+    places_of,
+)
 from allocbench.workloads.block_table import BlockTable
 from allocbench.workloads.contents import contents
 from allocbench.workloads.coverage import Coverage, from_json, imported, to_json
@@ -37,7 +63,7 @@ from allocbench.workloads.trace_features import features
 from allocbench.workloads.vocabulary import Provenance
 from tests.fuzz.damage import damaged
 from tests.gold import Gold, outcome
-from tests.traces import in_parts, training
+from tests.traces import in_parts, make
 from tests.workloads.drawn_texts import varied
 from tests.workloads.importers import drawn
 from tests.workloads.memory_dumps import ASSIGNMENT, PROFILE, RANGES, profile
@@ -132,36 +158,100 @@ def test_exports(first: int, gold: Gold) -> None:
 # --- origins
 
 
-def _trained(seed: int) -> Trace:
-    """Training by lines of a program, whose passes are shown in one of several ways."""
-    rng = Random(seed)
-    trace = training(seed % 7, rng.choice([1, 2, 5]), rng.choice([0, 0, 4096]))
-    labels = ["", "step", rng.choice(["Optimizer.step#Adam.step", "optimizer", "forward"])]
-    lines = [f"train.py:{n} main" for n in range(6)]
-    kinds = ["", "parameters", "gradients", "optimizer state", "backward pass", "optimizer's step"]
-    labels += [*lines, *kinds[1:], "before the recording"]
-    phase = np.arange(len(trace)) * rng.choice([3, 5]) // max(1, len(trace) // 9) % len(lines)
-    label = np.where(phase < rng.choice([2, 4]), phase + 3, 0)
-    columns: dict[str, Any] = {"label": label.astype(np.uint32)}
-    if rng.random() < 0.6:
-        columns["line"] = (3 + np.arange(len(trace)) % rng.choice([2, 6])).astype(np.uint32)
-    if rng.random() < 0.5:
-        drawn_kinds = [rng.choice([0, 0, 0, *range(9, 15)]) for _ in range(len(trace))]
-        columns["kind"] = np.array(drawn_kinds, np.uint32)
-    count = rng.choice([0, 0, 4])
-    trace = replace(trace, labels=tuple(labels), **columns)
-    marks = rng.choice([1, 2, 2])
-    trace.block[trace.op == 2] = marks
-    return replace(
-        trace,
-        provenance=Provenance(live_at_start=count),
-        coverage=Coverage("later" if count else "start", rng.choice(["exit", "open"])),
+def _trained(seed: int) -> tuple[Trace, list[str], bool]:
+    """Training, the kind that each of its blocks has in truth, and whether the trace tells enough.
+
+    Layers have parameters, activations, temporaries and gradients; an optimizer makes its state in
+    the first update. Marks, stated kinds or lines of the program show the steps. Some programs make
+    their parameters anew in each update, or keep gradients, results and workspaces.
+    """
+    rng, rows, truth = Random(seed), list[tuple[int, int, int, str, str]](), list[str]()
+    shown = rng.choice(["marks", "marks", "kinds", "lines"])
+    layers, steps = rng.randrange(1, 5), rng.randrange(1, 5)
+    keeps, anew, results = rng.random() < 0.3, rng.random() < 0.15, rng.random() < 0.2
+    states, odd = rng.choice([0, 1, 2]), rng.random() < 0.3
+    sizes = [rng.choice([4096, 8192, 5 << 20]) + 512 * n for n in range(layers)]
+
+    def alloc(size: int, kind: str, label: str, told: str = "") -> int:
+        rows.append((ALLOC, len(truth), size, label, told if shown == "kinds" else ""))
+        truth.append(kind)
+        return len(truth) - 1
+
+    def free(*blocks: int) -> None:
+        rows.extend((FREE, block, 0, "", "") for block in blocks)
+
+    def mark(name: str) -> None:
+        if shown == "marks":
+            rows.append((MARK, 0, 0, name, ""))
+
+    parameters = [alloc(size, PARAMETERS, "train.py:1 init") for size in sizes]
+    if odd:
+        alloc(700, LASTING, "train.py:2 init")
+    gradients, held = list[int](), list[int]()
+    for step in range(steps):
+        if not keeps:
+            free(*gradients)
+            gradients = []
+        saved = []
+        for size in sizes:
+            free(alloc(300 + size, FORWARD, "train.py:5 forward"))
+            saved.append(alloc(1000 + size, ACTIVATIONS, "train.py:6 forward"))
+        if results:
+            held.append(alloc(444, KEPT, "train.py:7 main"))
+        for n in reversed(range(layers)):
+            temporary = alloc(2000 + sizes[n], BACKWARD, "", BACKWARD_PASS)
+            if step == 0 or not keeps:
+                gradients.append(alloc(sizes[n], GRADIENTS, "", BACKWARD_PASS))
+            free(temporary, saved[n])
+        if step == 0 and odd:
+            alloc(8_519_680, WORKSPACES, "", BACKWARD_PASS)
+        mark(rng.choice(["Optimizer.step#Adam.step", "optimizer"]))
+        for n, size in enumerate(sizes):
+            for _ in range(states * (step == 0)):
+                alloc(size, STATE, "train.py:9 step", OPTIMIZER_PASS)
+            free(alloc(size, UPDATE, "train.py:9 step", OPTIMIZER_PASS))
+            if anew:
+                renewed = alloc(size, PARAMETERS, "train.py:9 step", OPTIMIZER_PASS)
+                free(parameters[n])
+                parameters[n] = renewed
+        mark("step")
+    if rng.random() < 0.2:
+        free(*parameters, *held)
+    labels = [*dict.fromkeys(["", *(name for *_, label, told in rows for name in (label, told))])]
+    named = [[labels.index(row[place]) for row in rows] for place in (3, 4)]
+    events = [
+        (op, named[0][n] if op == MARK else b, size) for n, (op, b, size, *_) in enumerate(rows)
+    ]
+    label, kind = (
+        np.array(
+            [0 if row[0] == MARK else one for row, one in zip(rows, column, strict=True)], np.uint32
+        )
+        for column in named
     )
+    later = rng.choice([0, 0, 0, rng.randrange(min(9, len(parameters) + 1))])
+    columns = {"kind": kind} if shown == "kinds" else {}
+    trace = make(
+        events,
+        label=label,
+        labels=tuple(labels),
+        line=label if shown == "lines" or rng.random() < 0.5 else None,
+        provenance=Provenance(live_at_start=later),
+        coverage=Coverage("later" if later else "start", rng.choice(["exit", "open"])),
+        **columns,
+    )
+    plain = shown == "marks" and not (odd or anew or results or keeps or later) and steps > 1
+    return trace, truth, plain and len({*sizes}) == layers
 
 
-@pytest.mark.parametrize("first", range(0, 120, 40))
+@pytest.mark.parametrize("first", range(0, 300, 60))
 def test_origins(first: int, gold: Gold) -> None:
-    found = {str(n): _origins(_trained(n)) for n in range(first, first + 40)}
+    found = {}
+    for seed in range(first, first + 60):
+        trace, truth, plain = _trained(seed)
+        trace.validate()
+        found[str(seed)] = _origins(trace)
+        if plain:
+            assert origins(trace).kind.tolist() == truth
     gold(f"origins_{first}", found)
 
 

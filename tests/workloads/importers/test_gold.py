@@ -94,7 +94,11 @@ def _of_each_device(snapshot: bytes) -> dict[str, Any]:
             file.write(snapshot)
             file.seek(0)
             recording = pytorch_snapshot.read_recording(file, Path("a.pickle"), device=device)
-            return recording, recording.with_failure() if recording.failure else None
+        calls, allocs = recording.calls, len(recording.address)
+        assert calls is not None
+        levels = [calls.reserved(allocs, 9), calls.peak(9)]
+        gaps = [recording.gaps.before(allocs // 2), recording.gaps.around(allocs // 2)]
+        return recording, levels, gaps, recording.with_failure() if recording.failure else None
 
     try:
         return {"one": read()}
