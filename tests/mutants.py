@@ -7,8 +7,8 @@ cosmic-ray makes the mutants of a copy of the sources, in build/mutants; the wor
 touched. `tests.mutant_runs` runs the tests, which are those of the folder that mirrors the module's
 own, or `--tests`. `--quick SECONDS` runs only the quickest tests of the line: what they do not
 notice may be noticed by others, and the same command with more seconds tries only what is left. For
-code outside of functions, and where only other processes run it, the file changes, and all run; with
-`--quick`, the quickest of those that run the module.
+code outside of functions, and where only other processes run it, the file changes, and all run;
+with `--quick`, the quickest of those that run the module.
 
 `--most` draws that many mutants at random, with `--seed`. A folder stands for its modules. Each
 survivor is printed; the exit code is 1 if fewer than `--least` percent were noticed. The same

@@ -45,27 +45,12 @@ def before_first_step(trace: Trace) -> Trace:
     return Trace(trace.op[:end], trace.block[:end], trace.size[:end], trace.stream[:end])
 
 
-def test_names() -> None:
-    assert catalog.captured() == NAMES
-    created = [generator.name for generator in catalog.generators()]
-    assert catalog.names() == [*NAMES, *created]
-    assert [catalog.info(name).name for name in catalog.names()] == catalog.names()
-    assert len(set(catalog.names())) == len(catalog.names())
-    assert len(NAMES) >= 12
-
-
 def test_the_listed_sizes_match_the_traces() -> None:
     sizes = catalog.sizes()
     assert list(sizes) == catalog.names()
     for name, size in sizes.items():
         trace = catalog.load(name)
         assert size == catalog.Size(len(trace), trace.max_load), f"{name}: run `make traces`"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_training_workloads_run_backward(name: str) -> None:
-    purpose = "training" if "backward" in PHASES[name] else "inference"
-    assert catalog.bundled(name).purpose == purpose
 
 
 def test_an_unknown_name_is_refused_with_the_valid_names() -> None:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -24,8 +23,8 @@ from allocbench.workloads import (
     read_large,
     write,
 )
-from allocbench.workloads.coverage import UNSEEN, WHOLE, Coverage, from_json, to_json
-from allocbench.workloads.formats import FORMATS, RecordingHints, how_to_record
+from allocbench.workloads.coverage import WHOLE, Coverage
+from allocbench.workloads.formats import FORMATS, RecordingHints
 from tests.commands import folder, run
 from tests.traces import make
 from tests.workloads.importers.snapshots import BASE, MIB, Recorder, snapshot
@@ -117,30 +116,6 @@ def test_snapshots(data: Callable[[], dict[str, Any]], right: Coverage) -> None:
     assert not found.whole
 
 
-@pytest.mark.parametrize(
-    ("part", "whole", "bound"),
-    [
-        ({}, True, False),
-        ({"frees_missing": 1}, False, False),  # less would be in use, not more
-        ({"begins": "later"}, False, True),
-        ({"ends": "open"}, False, True),
-        ({"ends": "stopped"}, False, True),
-        ({"ends": "failure", "request": GIB}, False, True),
-        ({"events": False}, False, True),
-        ({"allocs_missing": 1}, False, True),
-        ({"contradiction": "of the segments"}, False, True),
-        ({"shared": GIB, "shared_load": GIB}, False, True),
-        ({"masks": "train.py:9", "masks_load": GIB}, False, True),
-        ({"workspace": GIB}, False, True),
-    ],
-)
-def test_what_makes_the_need_a_bound(part: dict[str, Any], whole: bool, bound: bool) -> None:
-    coverage = Coverage(**part)
-    assert (coverage.whole, coverage.bound) == (whole, bound)
-    assert bool(coverage.sentence) is not whole
-    assert "may need more" in coverage.sentence or not bound or not coverage.events
-
-
 def test_the_card_is_what_was_reserved_and_free_when_the_request_failed() -> None:
     assert stored(failed(goes_on=False)).coverage.card == 2 * SEGMENT + 7
     assert stored(failed(goes_on=True)).coverage.card is None
@@ -162,17 +137,6 @@ def test_frees_whose_completion_was_skipped_are_known_by_their_requests() -> Non
     assert skipped.load.tolist() == complete.load.tolist()
 
 
-def test_allocs_that_were_skipped_are_missing() -> None:
-    recorder = Recorder()
-    for _ in range(3):
-        recorder.free(recorder.alloc(1000))
-    data = snapshot(recorder)
-    events = [event for event in data["device_traces"][0] if event["action"] != "alloc"]
-    coverage = stored(data | {"device_traces": [events]}).coverage
-    assert coverage.allocs_missing == 2
-    assert coverage.begins == "later"
-
-
 def test_final_segments_that_contradict_the_events_are_named() -> None:
     data = held_first(30)
     del data["segments"][3]
@@ -192,88 +156,6 @@ def test_the_label_of_the_request_that_failed_is_that_of_its_frames(frames: bool
     event = int((trace.size == 64 * MIB).argmax())
     assert trace.label is not None
     assert trace.labels[trace.label[event]] == ("other.py:7 forward" if frames else "")
-
-
-def profiled(*rows: tuple[int, int, int, int]) -> Trace:
-    """A profiler trace of events: address, bytes, Total Allocated, Total Reserved."""
-    events = [
-        {
-            "ph": "i",
-            "name": "[memory]",
-            "pid": 1,
-            "tid": 1,
-            "ts": time,
-            "args": {
-                "Device Type": 1,
-                "Device Id": 0,
-                "Addr": address,
-                "Bytes": size,
-                "Total Allocated": allocated,
-                "Total Reserved": reserved,
-            },
-        }
-        for time, (address, size, allocated, reserved) in enumerate(rows)
-    ]
-    path = Path("profile.json")
-    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
-    return read(path)
-
-
-def test_a_profile_that_starts_hot_has_the_bytes_held_before() -> None:
-    trace = profiled(
-        (1 << 40, GIB, 21 * GIB, 25 * GIB),
-        (1 << 41, 2 * GIB, 23 * GIB, 25 * GIB),
-        (1 << 41, -2 * GIB, 21 * GIB, 25 * GIB),
-        (1 << 40, -GIB, 20 * GIB, 25 * GIB),
-    )
-    assert trace.coverage == Coverage(
-        "later", "open", held=25 * GIB, live=20 * GIB, unseen=20 * GIB, reserved=25 * GIB
-    )
-    assert trace.max_load == 23 * GIB
-    assert trace.label is not None
-    assert trace.labels[trace.label[0]] == UNSEEN
-
-
-def test_blocks_of_a_hot_profile_that_are_freed_are_a_part_of_those_held_before() -> None:
-    trace = profiled(
-        (1 << 40, -2 * GIB, 18 * GIB, 25 * GIB),
-        (1 << 41, GIB, 19 * GIB, 25 * GIB),
-        (1 << 41, -GIB, 18 * GIB, 25 * GIB),
-    )
-    assert trace.coverage == Coverage(
-        "later", "open", held=25 * GIB, live=20 * GIB, unseen=18 * GIB, reserved=25 * GIB
-    )
-    assert trace.load.tolist() == [GIB * load for load in (18, 20, 18, 19, 18)]
-
-
-def test_a_profile_from_the_first_alloc_of_the_process() -> None:
-    trace = profiled((1 << 40, 512, 512, SEGMENT), (1 << 40, -512, 0, SEGMENT))
-    assert trace.coverage == Coverage(ends="open", reserved=SEGMENT)
-
-
-def test_a_cache_before_the_first_event_of_a_profile_was_held() -> None:
-    trace = profiled((1 << 40, 512, 512, 30 * MIB), (1 << 40, -512, 0, 30 * MIB))
-    assert trace.coverage == Coverage("later", "open", held=30 * MIB, reserved=30 * MIB)
-
-
-def test_a_profile_with_lost_events_reaches_its_largest_total() -> None:
-    trace = profiled(
-        (1 << 40, 512, 512, SEGMENT),
-        (1 << 41, 512, 5 * MIB, 20 * MIB + SEGMENT),  # an alloc between the two is missing
-        (1 << 41, -512, 5 * MIB - 512, 20 * MIB + SEGMENT),
-    )
-    assert trace.coverage.contradiction.endswith("memory event 1")
-    assert trace.max_load == 5 * MIB
-
-
-def test_a_profile_with_lost_frees_reaches_nothing_above_its_largest_total() -> None:
-    trace = profiled(
-        (1 << 40, GIB, GIB, 7 * GIB),
-        (1 << 41, GIB, 6 * GIB, 7 * GIB),  # after an alloc of 4 GiB that is missing
-        (1 << 42, GIB, 2 * GIB, 7 * GIB),  # after the frees of it and of the first block
-    )
-    assert trace.coverage.contradiction
-    assert trace.max_load == 6 * GIB
 
 
 def test_workloads_are_whole_and_logs_may_go_on() -> None:
@@ -318,21 +200,6 @@ def test_an_import_of_an_earlier_version_is_not_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    "stored",
-    [7, {"begins": "early"}, {"held": -1}, {"held": 1.5}, {"events": 0}, {"else": 1}, {"card": 3}],
-)
-def test_coverage_that_is_not_valid_is_refused(stored: Any) -> None:
-    with pytest.raises(TraceError, match="coverage"):
-        from_json(stored)
-
-
-def test_coverage_is_stored_by_what_differs_from_a_whole_program() -> None:
-    assert to_json(WHOLE) == {}
-    some = Coverage("later", "failure", request=5, device_free=0)
-    assert from_json(json.loads(json.dumps(to_json(some)))) == some
-
-
-@pytest.mark.parametrize(
     ("name", "right"),
     [
         ("hot_profile.json", (25 * GIB, 23 * GIB)),
@@ -347,45 +214,6 @@ def test_cases(name: str, right: tuple[int, int]) -> None:
         pytest.skip(f"{CASES} is not there")
     trace = read(CASES / name)
     assert (trace.coverage.held, trace.max_load) == right
-
-
-def of_format(name: str, **coverage: Any) -> Trace:
-    """A trace with this coverage that was read from a file of a format, or "recorded"."""
-    trace = stored(held_first(30))
-    kind = "recorded" if name == "recorded" else "imported"
-    extra = {"format": name} if kind == "imported" and name else {}
-    origin = replace(trace.provenance, kind=kind, extra=extra)
-    return replace(trace, provenance=origin, coverage=Coverage(**coverage))
-
-
-@pytest.mark.parametrize(
-    ("name", "begin", "failure"),
-    [
-        ("PyTorch memory snapshot", "_record_memory_history()", "allocbench check"),
-        ("PyTorch profiler trace", "enter the profiler", "larger device"),
-        ("RMM log", "LoggingResourceAdaptor", "ManagedMemoryResource"),
-        ("Ascend operator memory", "NPU", "larger device"),
-        ("recorded", "without --last", "allocbench check"),
-        ("", "first request", "larger device"),
-    ],
-)
-def test_hints_are_for_the_program_that_recorded(name: str, begin: str, failure: str) -> None:
-    late, open_end = of_format(name, begins="later"), of_format(name, ends="open")
-    failing = of_format(name, ends="failure", request=GIB)
-    assert begin in how_to_record(late)
-    assert begin in how_to_record(of_format(name, begins="later", events=False))
-    assert failure in how_to_record(failing)
-    assert "end" in how_to_record(open_end)
-    assert begin not in how_to_record(open_end)
-    gaps = how_to_record(of_format(name, allocs_missing=1))
-    assert gaps
-    assert gaps == how_to_record(of_format(name, contradiction="of the segments"))
-    assert how_to_record(of_format(name, ends="stopped")) == (
-        "a larger --steps or --timeout lets the program go on"
-    )
-    assert how_to_record(of_format(name)) == ""
-    if not name.startswith("PyTorch"):
-        assert not any("torch." in how_to_record(one) for one in (late, open_end, failing))
 
 
 def test_every_recorder_of_programs_has_its_own_hints() -> None:

@@ -151,38 +151,6 @@ def test_a_wrong_row_is_shown_with_what_was_expected(tmp_path: Path, row: str, a
     assert message_of(lambda: read(path)) == f"{path}: line 7: '{row}': {WRONG[row]}"
 
 
-def test_the_expected_row_has_the_columns_of_the_file(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("size;id;time;op\n5;0;1;z\n")
-    told = message_of(lambda: read(path))
-    assert told.endswith("expected SIZE;ID;...;a for an alloc or ;ID;...;f for a free")
-
-
-def test_a_long_row_is_cut(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(f"{PLAIN}{'x' * 99},2,5\n")
-    assert f": line 7: '{'x' * 57}...': op '{'x' * 37}...' is" in message_of(lambda: read(path))
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("op,id\na,0\n", "line 1: 'op,id': the header lacks the column size; expected the columns"),
-        ("op;x\n", "line 1: 'op;x': the header lacks the columns id and size; expected the colum"),
-        ("op,id,size,ID\n", "the header has the column id twice; expected it once"),
-        ("a,0,4096\n", "line 1 is 'a,0,4096'; expected the columns op,id,size"),
-        (f'{PLAIN}a,"2,5\n', "line 7: unexpected end of data; expected a row of CSV, its quotes"),
-        (f'{PLAIN}a,"2"x,5\n', "line 7: ',' expected after '\"'; expected a row of CSV, its"),
-        ("op,id,size\n\n", "holds no events"),
-        ("\n\nop,id,size\na,0,x\n", "line 4: 'a,0,x': size 'x' is"),
-    ],
-)
-def test_a_wrong_header_or_quote_is_shown(tmp_path: Path, text: str, told: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(text)
-    assert told in message_of(lambda: read(path))
-
-
 # --- gzip, pipes, standard input
 
 

@@ -82,28 +82,6 @@ def slowly(trace: Trace) -> dict[str, Any]:
     }
 
 
-def test_numbers_worked_out_by_hand() -> None:
-    result = asdict(features(make(STEPS, labels=("step",))))
-    assert result == {
-        "steps": 3,
-        "streams": 1,
-        "live_blocks_peak": 4,
-        "live_blocks_mean": round((1 + 1 + 2 + 3 + 2 + 2 + 3 + 4 + 3 + 3 + 4) / 11),
-        "largest_request": 1000,
-        "distinct_sizes": 3,
-        "size_entropy": pytest.approx(-sum(p * math.log2(p) for p in (2 / 6, 3 / 6, 1 / 6))),
-        "lifetime_p50": 2,  # of 1, 1, 2, 5, 8, 11
-        "lifetime_p90": 11,
-        "lifetime_p99": 11,
-        "repeat_rate": (1 + 0) / (2 + 2),  # {100, 100}, {100, 7}, {1000}
-        "load_mean": pytest.approx(
-            (2 * 1000 + 1100 + 1200 + 2 * 1100 + 1200 + 1207 + 2 * 1200 + 2200) / 11 / 2200
-        ),
-        "peak_width": 1 / 11,
-        "peak_position": 10 / 11,
-    }
-
-
 @settings(max_examples=60)
 @given(valid_traces())
 def test_features_follow_their_definitions(trace: Trace) -> None:

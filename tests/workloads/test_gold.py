@@ -218,7 +218,8 @@ def _trained(seed: int) -> tuple[Trace, list[str], bool]:
     if rng.random() < 0.2:
         free(*parameters, *held)
     labels = [*dict.fromkeys(["", *(name for *_, label, told in rows for name in (label, told))])]
-    named = [[labels.index(row[place]) for row in rows] for place in (3, 4)]
+    named = [[labels.index(label) for *_, label, _ in rows]]
+    named.append([labels.index(told) for *_, told in rows])
     events = [
         (op, named[0][n] if op == MARK else b, size) for n, (op, b, size, *_) in enumerate(rows)
     ]

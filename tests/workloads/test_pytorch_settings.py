@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from allocbench import allocators
@@ -14,11 +12,8 @@ from allocbench.workloads.pytorch_settings import (
     WITHOUT_POOLS,
     PytorchRules,
     conf_of,
-    read_settings,
     split_conf,
-    stored,
 )
-from allocbench.workloads.vocabulary import TraceError
 
 MIB = 1 << 20
 
@@ -119,80 +114,6 @@ def test_sizes_are_rounded_as_the_strategy_rounds_them(
         if block.allocated and block.size <= rounded
     }
     assert size == rounded
-
-
-@pytest.mark.parametrize(
-    ("conf", "options"),
-    [
-        ("", {}),
-        ("throw_on_cudamalloc_oom:True", {"throw_on_cudamalloc_oom": "true"}),
-        ("throw_on_cudamalloc_oom:False,expandable_segments:True", {"expandable_segments": "true"}),
-        (
-            "max_split_size_mb:64, throw_on_cudamalloc_oom : true",
-            {"max_split_size_mb": "64", "throw_on_cudamalloc_oom": "true"},
-        ),
-        (
-            "max_non_split_rounding_mb:40,pinned_use_cuda_host_register:True",
-            {"max_non_split_rounding_mb": "40"},
-        ),
-    ],
-)
-def test_a_text_sets_the_options_of_caching(conf: str, options: dict[str, str]) -> None:
-    assert read_settings({}, conf).options == options
-
-
-@pytest.mark.parametrize(
-    ("conf", "reason"),
-    [
-        ("max_split_size_mb", "'max_split_size_mb' has no value"),
-        (":5", "the value '5' has no key"),
-        ("max_split_size_mb:lots", "max_split_size_mb=lots must be number"),
-        ("large_segment_size_mb:40", "must be 20 in version 2.3"),
-        ("split:5", "caching has no option 'split'"),
-    ],
-)
-def test_a_wrong_text_is_one_line(conf: str, reason: str) -> None:
-    with pytest.raises(TraceError, match=reason) as caught:
-        read_settings({}, conf)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("settings", "options"),
-    [
-        ({}, {}),
-        ({"max_split_size": -1, "garbage_collection_threshold": 0.0}, {}),
-        ({"max_split_size": 40 * MIB}, {"max_split_size_mb": "40"}),
-        (
-            {"PYTORCH_CUDA_ALLOC_CONF": "large_segment_size_mb:40,from_later:1,broken"},
-            {"large_segment_size_mb": "40"},
-        ),
-        (
-            {"PYTORCH_ALLOC_CONF": "expandable_segments_reserve:40G"},
-            {"expandable_segments_reserve": "40G"},
-        ),
-        (
-            {"roundup_power2_divisions": {"1": 0, "2": 4}, "expandable_segments": True},
-            {"expandable_segments": "true", "roundup_power2_divisions": "[1:0,2:4]"},
-        ),
-    ],
-)
-def test_a_snapshot_contains_the_options_of_caching(
-    settings: dict[str, Any], options: dict[str, str]
-) -> None:
-    assert read_settings({"allocator_settings": settings}).options == options
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"max_split_size_mb": "64", "expandable_segments": "true"},
-        {"garbage_collection_threshold": "0.5", "throw_on_cudamalloc_oom": "true"},
-    ],
-)
-def test_stored_settings_are_read_again(options: dict[str, str]) -> None:
-    assert read_settings({"allocator_settings": stored(options)}).options == options
 
 
 def test_options_are_written_as_pytorch_reads_them() -> None:

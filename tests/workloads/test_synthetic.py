@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 
 import numpy as np
@@ -12,7 +11,6 @@ import pytest
 from allocbench import allocators
 from allocbench.allocators import ReplayResult
 from allocbench.workloads import ALLOC, FREE, Trace, catalog, events, synthetic
-from allocbench.workloads.generator import SEED
 from tests.commands import QUICK, error, folder, output, run
 from tests.traces import assert_same, message_of
 
@@ -37,10 +35,6 @@ def overhead(trace: Trace, allocator: str) -> float:
     return result.stats.peak_reserved / result.max_load
 
 
-def test_there_are_at_least_six_generators() -> None:
-    assert len(set(NAMES)) == len(NAMES) >= 6
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_gives_a_complete_trace_with_provenance(name: str) -> None:
     trace = catalog.load(name)
@@ -52,19 +46,6 @@ def test_a_name_gives_a_complete_trace_with_provenance(name: str) -> None:
     assert trace.provenance.extra == {"options": options}
     assert trace.provenance.seed == options.get("seed")
     assert_same(trace, catalog.load(name))
-
-
-@pytest.mark.parametrize("name", [g.name for g in synthetic.GENERATORS if SEED in g.options])
-def test_another_seed_gives_another_trace(name: str) -> None:
-    spec = f"{name}:seed=7"
-    trace = catalog.load(spec)
-    if name == "ramp":  # all that it draws is an order
-        spec = f"{name}:order=shuffled,seed=7"
-        trace = catalog.load(spec)
-    assert (trace.name, trace.provenance.seed) == (spec, 7)
-    assert trace.columns()["block"].tolist() != catalog.load(name).columns()["block"].tolist() or (
-        trace.size.tolist() != catalog.load(name).size.tolist()
-    )
 
 
 # Bomb -> its targets, the minimum overhead that it must cause there, and the maximum that it may
@@ -202,25 +183,6 @@ def test_buffers_freed_on_another_stream_cannot_be_reused_at_once() -> None:
     assert overhead(trace, "caching") > 2 * overhead(alone, "caching")
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("random:nope=1", "random: no option 'nope'; valid options: allocs, max_size, max_live"),
-        ("random:allocs=0", "random: allocs=0 must be a whole number from 1 to 1,000,000,000"),
-        ("random:allocs=1KiB", "random: allocs=1KiB must be a whole number"),
-        ("random:max_size=4kb", "random: max_size=4kb must be bytes, such as 4096 or 4KiB, from 1"),
-        ("random:alloc_percent=101", "must be a whole number from 1 to 100"),
-        ("random:seed=-1", "random: seed=-1 must be a whole number from 0"),
-        ("random:seed", "'random:seed' is not a spec: 'seed' is not option=value"),
-        ("random:seed=1,seed=2", "'random:seed=1,seed=2' gives the option seed twice"),
-        ("ramp:order=up", "ramp: order=up must be one of fifo, lifo, shuffled"),
-        ("gpt2-train:seed=1", "gpt2-train:seed=1: gpt2-train is a bundled trace and has no option"),
-    ],
-)
-def test_invalid_options_are_reported(spec: str, message: str) -> None:
-    assert message in message_of(lambda: catalog.load(spec))
-
-
 def test_a_trace_that_would_fill_the_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(events, "MOST_ALLOCS", 100)
     catalog.load("ramp:blocks=100,repeats=1")
@@ -245,9 +207,3 @@ def test_commands_take_specs() -> None:
     assert run(f"convert {spec} -o -").stdout.count("a,") == 10
     assert "height" in output(f"plan {spec} --planner greedy_by_size")
     assert "error: random: no option 'x'" in error("inspect random:x=1")
-
-
-def test_bytes_are_written_exactly() -> None:
-    trace = catalog.load("random:allocs=10,max_size=1048577,max_live=3GiB")
-    assert trace.name == "random:allocs=10,max_size=1048577,max_live=3GiB"
-    assert math.isclose(trace.provenance.extra["options"]["max_live"], 3 * 2**30)

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from allocbench.workloads import ALLOC, FREE, read
 from tests.commands import folder
 from tests.traces import message_of
@@ -57,19 +55,3 @@ def test_devices() -> None:
     assert "holds the blocks of NPU:0, NPU:1; choose one" in message_of(lambda: read("t.csv"))
     assert read("t.csv", device="1").max_load == 3072
     assert "and not '7'" in message_of(lambda: read("t.csv", device="7"))
-
-
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ("a,x,1.0,2.0,1.0,NPU:0", "line 2: size 'x' is not a number from 0 on"),
-        ("a,-4.0,1.0,2.0,1.0,NPU:0", "line 2: size '-4.0'"),
-        ("a,4.0,noon,2.0,1.0,NPU:0", "line 2: allocation time 'noon'"),
-        ("a,4.0,1.0,1e99,1.0,NPU:0", "line 2: release time '1e99'"),
-        ("a,nan,1.0,2.0,1.0,NPU:0", "line 2: size 'nan'"),
-        ("", "holds no events"),
-    ],
-)
-def test_a_wrong_row(row: str, told: str) -> None:
-    Path("t.csv").write_text(f"{HEADER}{row}\n")
-    assert told in message_of(lambda: read("t.csv"))

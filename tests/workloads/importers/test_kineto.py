@@ -9,7 +9,6 @@ import json
 import lzma
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -19,7 +18,7 @@ import numpy as np
 import pytest
 import torch
 
-from allocbench.workloads import ALLOC, FREE, MARK, Trace, TraceError, read
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, read
 from allocbench.workloads.importers import json_elements
 from tests.commands import QUICK, folder, output, run
 from tests.traces import message_of
@@ -100,56 +99,6 @@ def test_operators_on_the_same_thread_are_labels() -> None:
     assert trace.provenance.device == "cuda:0"
     assert trace.provenance.extra["sizes"] == "allocated"
     assert "profile" in run(f"compare profile.dat {QUICK}").stdout
-
-
-def test_allocs_of_the_backward_pass_have_its_kind() -> None:
-    """A node of the autograd graph runs in the engine's range, and its operators in its own."""
-    path = profile(
-        ran("aten::mul", 1, 8),
-        memory(2, 0xA00, 512),
-        ran("autograd::engine::evaluate_function: MulBackward0", 20, 9),
-        ran("MulBackward0", 21, 7),
-        ran("aten::mul", 22, 5),
-        memory(23, 0xB00, 512),
-        ran("torch::autograd::AccumulateGrad", 40, 5),
-        memory(41, 0xC00, 512),
-        ran("AddmmBackward0", 60, 9),
-        ran("aten::mm", 61, 7),
-        memory(62, 0xD00, 512),
-    )
-    trace = read(path)
-    assert trace.kind is not None
-    assert labels(trace)[:3] == ["aten::mul", "aten::mul", "torch::autograd::AccumulateGrad"]
-    kinds = [trace.labels[n] for n in trace.kind]
-    assert kinds == ["", "backward pass", "", "backward pass"]
-
-
-def test_steps_end_with_the_optimizers_step() -> None:
-    """The annotation has a begin and an end: an update, and the mark of a step after it."""
-    step = {"cat": "user_annotation"}
-    path = profile(
-        ran("Optimizer.step#SGD.step", 10, 9, **step),
-        memory(12, 0xA00, 512),
-        memory(30, 0xB00, 512),
-        ran("Optimizer.step#SGD.step", 40, 9, **step),
-        memory(55, 0xC00, 512),
-    )
-    trace = read(path)
-    assert trace.steps == 2
-    names = [trace.labels[n] for n in trace.block[trace.op == MARK]]
-    assert names == ["Optimizer.step#SGD.step", "step"] * 2
-    assert trace.op.tolist() == [MARK, ALLOC, MARK, ALLOC, MARK, MARK, ALLOC]
-
-
-def test_each_step_counts_once() -> None:
-    path = profile(
-        ran("ProfilerStep#1", 1, 900, cat="user_annotation"),
-        ran("step", 2, 800, cat="user_annotation"),
-        memory(5, 0xA00, 512),
-    )
-    trace = read(path)
-    assert trace.steps == 1
-    assert trace.op.tolist() == [MARK, ALLOC]
 
 
 def test_devices() -> None:
@@ -271,13 +220,6 @@ def test_a_packed_file_that_was_cut_off(pack: Callable[[bytes], bytes]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name"), [(6, "hip:0"), (15, "hpu:0"), (19, "mtia:0"), (20, "privateuse1:0")]
-)
-def test_devices_of_other_vendors(kind: int, name: str) -> None:
-    assert read(profile(memory(1, 1, 7, kind=kind))).provenance.device == name
-
-
-@pytest.mark.parametrize(
     ("text", "told"),
     [
         ('{"traceEvents": []}', "holds no memory events; profile with profile_memory=True"),
@@ -297,36 +239,6 @@ def test_devices_of_other_vendors(kind: int, name: str) -> None:
 def test_files_that_are_not_profiles(text: str, told: str) -> None:
     Path("profile.dat").write_text(text)
     assert told in message_of(lambda: read("profile.dat"))
-
-
-@pytest.mark.parametrize(
-    ("event", "told"),
-    [
-        (memory(-1, 1, 7), "an event named '[memory]' has no valid time"),
-        (memory(float("nan"), 1, 7), "an event named '[memory]' has no valid time"),
-        (memory(1e300, 1, 7), "an event named '[memory]' has no valid time"),
-        (ran("x", 1, float("inf")), "an event named 'x' has no valid time"),
-        (memory(1, 1, 2**70), f"a memory event has Bytes '{2**70}'"),
-        (memory(1, "a", 7), "a memory event has Addr 'a'"),  # type: ignore[arg-type]
-        (memory(1, 1, 7, "a"), "a memory event has Device Id 'a'"),  # type: ignore[arg-type]
-    ],
-)
-def test_an_invalid_event(event: dict[str, Any], told: str) -> None:
-    path = profile(memory(1, 1, 7), event)
-    assert told in message_of(lambda: read(path))
-
-
-def test_a_damaged_profile_is_refused_or_valid() -> None:
-    rng = random.Random(0)
-    path = profile(*(memory(n, n % 7, 5 * (-1) ** (n // 7)) for n in range(40)))
-    whole = path.read_bytes()
-    for _ in range(400):
-        content = bytearray(whole)
-        for _ in range(rng.randrange(4)):
-            content[rng.randrange(len(content))] = rng.randrange(256)
-        path.write_bytes(content[: rng.randrange(len(content) + 1)])
-        with suppress(TraceError):
-            read(path).validate()
 
 
 def nested(depth: int, name: str) -> Path:
@@ -448,9 +360,3 @@ def test_what_was_held_before_the_first_event(
     of_cpu = read(profile(*(one | {"args": one["args"] | {"Device Type": 0}} for one in written)))
     assert of_cpu.provenance.extra["sizes"] == "requested"
     assert of_cpu.layout is None
-
-
-def test_events_without_an_address_are_left_out_beside_others() -> None:
-    without = memory(2, 0, 64)
-    del without["args"]["Addr"]
-    assert read(profile(memory(1, 0xA00, 512), without)).size.tolist() == [512]

@@ -19,7 +19,6 @@ from allocbench.workloads.importers.labels import (
     line_of,
     marks_of,
     module_of,
-    names_of,
     stack_of,
 )
 from allocbench.workloads.trace import ALLOC, Trace
@@ -179,13 +178,6 @@ def test_the_innermost_operator_that_computes_something(operators: list[str], fo
     assert innermost(operators) == found
 
 
-def test_each_alloc_has_the_line_of_its_program(tmp_path: Path) -> None:
-    found = trace_of(tmp_path, None)
-    assert found.line is not None
-    lines = [found.labels[number] for number in found.line[found.op == ALLOC]]
-    assert lines == ["train.py:5 main", "model.py:3 forward", "", "", ""]
-
-
 OF_THE_OPTIMIZER = "allocbench.optimizer_step"
 
 
@@ -205,14 +197,6 @@ def test_each_step_counts_once(annotations: list[str], marks: list[str]) -> None
     found = marks_of(enumerate(annotations))
     assert [name for _, name in found] == marks
     assert [when for when, _ in found] == sorted(when for when, _ in found)
-
-
-def test_an_alloc_of_an_optimizer_has_its_kind() -> None:
-    step = frame(f"{TORCH}optim/adamw.py", "step")
-    assert names_of([frame(f"{TORCH}_tensor.py", "zeros_like"), step, MAIN])["kind"] == (
-        "optimizer's step"
-    )
-    assert names_of([frame("optim/adamw.py", "step"), MAIN])["kind"] == ""
 
 
 def test_a_stack_has_the_calls_of_the_program_from_the_outermost_on() -> None:

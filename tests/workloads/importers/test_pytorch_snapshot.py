@@ -7,15 +7,12 @@ import json
 import random
 import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from allocbench.workloads import ALLOC, FREE, MARK, Trace, TraceError, read
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, read
 from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 from tests.commands import QUICK, error, folder, output, run
 from tests.traces import assert_same, message_of
@@ -122,25 +119,6 @@ def test_both_spellings_of_a_waiting_block_and_the_older_history(named: Named) -
     assert labels(trace) == ["train.py:12 step"] * 2 + ["aten::addmm"]
     assert trace.provenance.live_at_start == 3
     assert_same(read(named(data["segments"])), trace)  # as torch.cuda.memory_snapshot() returns
-
-
-def test_expandable_segments_and_actions_unheard_of(named: Named) -> None:
-    recorder = Recorder()
-    recorder.free(recorder.alloc(8))
-    for event in recorder.events:
-        event["action"] = event["action"].replace("segment_alloc", "segment_map")
-    recorder.events += [
-        {"action": name, "addr": 0, "size": 0, "stream": 0, "time_us": 0, "frames": []}
-        for name in ("segment_unmap", "snapshot", "workspace_snapshot", "user_defined")
-    ]
-    for event in recorder.events:
-        event["action"] = event["action"].replace("free_completed", "free")
-    trace = read(named(snapshot(recorder)))
-    assert [op for op, *_ in rows(trace)] == [ALLOC, FREE]
-    assert trace.provenance.extra["other_events"] == {
-        **dict.fromkeys(("free_requested", "segment_map", "segment_unmap"), 1),
-        **dict.fromkeys(("snapshot", "user_defined", "workspace_snapshot"), 1),
-    }
 
 
 def test_events_that_do_not_fit_together_are_mended_and_counted(named: Named) -> None:
@@ -252,14 +230,6 @@ def test_all_writers_write_the_same(named: Named, long: dict[str, Any], how: int
         assert label.partition(" ")[0] == expected * is_alloc
 
 
-def test_shared_events_are_the_same_events(named: Named) -> None:
-    recorder = Recorder()
-    recorder.alloc(5)
-    data = snapshot(recorder)
-    data["device_traces"] *= 2
-    assert_same(read(named(data), device=0), read(named(data), device=1))
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 def test_an_event_with_thirty_frames_takes_less_than_its_frames(
     tmp_path: Path, named: Named
@@ -346,20 +316,3 @@ NO_EVENT = "one of its 'device_traces' is not a list of dicts with 'action' and 
 def test_a_pickle_of_something_else(named: Named, data: Any, told: str, how: int) -> None:
     path = named(pickled(data, how))
     assert message_of(lambda: read(path)) == f"{path}: {told}"
-
-
-@given(data=st.data())
-@settings(max_examples=300)
-def test_a_damaged_snapshot_is_refused_or_valid(
-    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    how = data.draw(st.sampled_from(list(WRITERS)))
-    recorder = played([(3, n, True) if n % 3 else (0, n, True) for n in range(20)])
-    content = bytearray(pickled(snapshot(recorder), how))
-    for _ in range(data.draw(st.integers(0, 4))):
-        content[data.draw(st.integers(2, len(content) - 1))] = data.draw(st.integers(0, 255))
-    del content[data.draw(st.integers(2, len(content))) :]
-    path = tmp_path_factory.mktemp("damaged") / "s"
-    path.write_bytes(content)
-    with suppress(TraceError):
-        read(path).validate()

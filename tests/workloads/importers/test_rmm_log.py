@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import random
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -81,70 +79,7 @@ def test_logs_as_other_versions_write_them(old: str, new: str) -> None:
     assert rows(read("log.txt")) == EXPECTED
 
 
-def test_columns_of_a_log_that_another_program_exported(tmp_path: Path) -> None:
-    lines = [line.split(",") for line in LOG.splitlines()]
-    Path("log.txt").write_text(
-        "".join(f"{n},{','.join(row[::-1])}\n" for n, row in enumerate(lines))
-    )
-    assert rows(read("log.txt")) == EXPECTED
-    Path("log.txt").write_text("".join(f"{','.join(row[1:])}\n" for row in lines))
-    assert rows(read("log.txt")) == EXPECTED
-
-
-def test_times_in_seconds_and_blocks_from_before() -> None:
-    Path("log.txt").write_text(
-        f"{HEADER}\n1,1634567890.5,free,0x1,5,0\n1,1634567891,free,0x2,6,0\n"
-    )
-    trace = read("log.txt")
-    assert rows(trace) == [(ALLOC, 0, 5, 0), (ALLOC, 1, 6, 0), (FREE, 0, 0, 0), (FREE, 1, 0, 0)]
-    assert trace.time_ns is not None
-    assert trace.time_ns.tolist() == [0, 0, 0, 500_000_000]
-    assert trace.provenance.live_at_start == 2
-
-
 GOOD = "1,10:00:00.5,allocate,0x1,5,0x0"
-
-
-@pytest.mark.parametrize(
-    ("row", "told"),
-    [
-        ("1,10:00:00.5,allocate,0x1,5", "line 3: 5 fields, not 6"),
-        (GOOD + ",7", f"line 3: '{GOOD},7': 7 fields for 6 columns; expected thread,time,action,"),
-        (GOOD.replace("allocate", "grow"), "line 3: unknown action 'grow'; known are allocate, "),
-        (GOOD.replace("0x1", "x"), "line 3: pointer 'x' is not a number"),
-        (GOOD.replace("0x1", "0x" + "f" * 16), "line 3: pointer '0xffffffffffffffff' is above"),
-        (GOOD.replace(",5,", ",-5,"), "line 3: size '-5' is not a number"),
-        (GOOD.replace(",5,", ",5.5,"), "line 3: size '5.5' is not a number"),
-        (GOOD.replace(",0x0", ",default"), "line 3: stream 'default' is not a number"),
-        (GOOD.replace("10:00:00.5", "noon"), "line 3: time 'noon' is neither HH:MM:SS.FFFFFF nor"),
-        (GOOD.replace("5", "\u0665", 1), "line 3: time '10:00:00.\u0665' is neither"),
-        (GOOD + "\x00", "line 3: stream '0x0\\x00' is not a number"),
-        ('"' + "x" * 200_000, "line 3: field larger than field limit (131072); expected"),
-    ],
-)
-def test_a_broken_line_is_named(row: str, told: str) -> None:
-    Path("log.txt").write_text(f"{HEADER}\n{GOOD}\n{row}\n")
-    assert f"log.txt: {told}" in message_of(lambda: read("log.txt"))
-
-
-@pytest.mark.parametrize(
-    ("body", "more"),
-    [("", ""), ("1,10:00:00,allocate,0x0,0,0\n", ", but 1 requests for no bytes")],
-)
-def test_an_empty_log(body: str, more: str) -> None:
-    Path("log.txt").write_text(f"{HEADER}\n{body}")
-    assert message_of(lambda: read("log.txt")) == f"log.txt: holds no events{more}"
-
-
-@pytest.mark.parametrize("pointer", ["(nil)", "", "0x0", "none"])
-def test_the_last_request_failed(pointer: str) -> None:
-    rows_before = "".join(f"1,10:00:00.{n},allocate,0x{n + 1:x}00,100,0x0\n" for n in range(3))
-    Path("log.txt").write_text(
-        f"{HEADER}\n{rows_before}1,10:00:01.5,allocate failure,{pointer},50,0x0\n"
-    )
-    trace = read("log.txt")
-    assert trace.max_load == 350
-    assert (trace.coverage.ends, trace.coverage.request) == ("failure", 50)
 
 
 @pytest.mark.parametrize("quote", ["", '"'])
@@ -165,23 +100,6 @@ def test_a_last_line_that_ends_in_the_middle_is_left_out(header: str, quote: str
     Path("log.txt").write_text(header + rows_before + last[:20])
     note = "note: log: the last line, which is incomplete, is left out\n"
     assert note in run(f"compare log.txt {QUICK}").stderr
-
-
-def test_logs_that_were_joined() -> None:
-    row = "1,10:00:00.5,allocate,0x{}00,100,0x0\n"
-    Path("log.txt").write_text("".join(f"{HEADER}\n{row.format(n)}" for n in range(1, 4)))
-    assert read("log.txt").max_load == 300
-
-
-def test_a_damaged_log_is_refused_or_valid() -> None:
-    rng = random.Random(0)
-    for _ in range(400):
-        content = bytearray(LOG.encode())
-        for _ in range(rng.randrange(4)):
-            content[rng.randrange(len(HEADER) + 1, len(content))] = rng.randrange(256)
-        Path("log.txt").write_bytes(content[: rng.randrange(len(HEADER), len(content))])
-        with suppress(TraceError):
-            read("log.txt").validate()
 
 
 ROWS = ("allocate,0x7f0012400000,1048576,0x0", "free,0x7f0012400000,1048576,0x0")

@@ -60,12 +60,6 @@ def test_clocks_may_differ_by_a_little(tmp_path: Path) -> None:
     assert labels(tmp_path, [(0, 2_000_000, 0, 512, "a_rule")]) == [plain] * 5
 
 
-def test_a_size_names_the_next_allocs_that_have_it(tmp_path: Path) -> None:
-    one, other, plain = "aten::conv [modelled: one]", "aten::conv [modelled: other]", "aten::conv"
-    uses = [(0, 30_000, 0, 512, "other"), (0, 29_500, 0, 512, "one")]
-    assert labels(tmp_path, uses) == [plain, one, other, plain, plain]
-
-
 @pytest.mark.parametrize("wrong", [5, [5], [(0, 1, 2, 3)], [(0, 1, 2, 3, 4)]])
 def test_what_is_no_list_of_workspaces_is_an_error(tmp_path: Path, wrong: Any) -> None:
     with pytest.raises(TraceError, match=f"its '{KEY}' is not a list of workspaces"):

@@ -14,8 +14,6 @@ from tests.workloads.serving.test_requests import AZURE, BURST, MOONCAKE
 
 __all__ = ["folder"]  # a fixture, used by importing it
 
-NAIVE = f"--allocators naive {QUICK}"
-
 
 @pytest.mark.parametrize("text", [AZURE, BURST, MOONCAKE])
 def test_every_command_accepts_a_log(text: str) -> None:
