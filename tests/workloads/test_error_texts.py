@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from random import Random
 from typing import Any
+from zlib import crc32
 
 import pytest
 
@@ -30,7 +31,7 @@ def test_texts(part: int, gold: Gold) -> None:
         return found and (found, error_texts.state(found))
 
     found = {}
-    for name in [*_TEXTS][part::_PARTS]:
+    for name in [name for name in _TEXTS if crc32(name.encode()) % _PARTS == part]:
         rng = Random(name)
         for n in range(16):
             text = _TEXTS[name] if n == 0 else varied(_TEXTS[name], rng, FULL_CARD)

@@ -19,6 +19,7 @@ from allocbench.workloads.serving.architectures import (
     listed,
 )
 from allocbench.workloads.serving.model_configs import CacheLayout, cache_layout
+from tests.traces import message_of
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
