@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers as the program nvidia-smi, which others run to learn the card: its fixed properties.
+"""Answers as the program nvidia-smi, which others run to learn the card and its free memory.
 
-ALLOCBENCH_NULL has the cards. What changes while programs run is [N/A].
+ALLOCBENCH_NULL has the cards. A card is idle, and what is not known of it is [N/A].
 """
 
 from __future__ import annotations
 
 import json
 import os
+import struct
 import sys
+from pathlib import Path
 
-_MIB = 1 << 20
+_MIB, _WORD = 1 << 20, 8
 
 
 def main() -> int:
@@ -30,23 +32,38 @@ def main() -> int:
     if "noheader" not in form:
         print(", ".join(names))
     for number in range(card["count"]):
-        known = _properties(card, number, "" if "nounits" in form else " MiB")
-        print(", ".join(known.get(name, "[N/A]") for name in names))
+        known, with_unit = _properties(card, number), "nounits" not in form
+        shown = [known.get(name, ("[N/A]", "")) for name in names]
+        print(", ".join(text + unit if with_unit else text for text, unit in shown))
     return 0
 
 
-def _properties(card: dict[str, int | str], number: int, unit: str) -> dict[str, str]:
-    capability = int(card["compute_capability"])
-    return {
+def _properties(card: dict[str, int | str], number: int) -> dict[str, tuple[str, str]]:
+    """The properties of a card by name: a value and its unit."""
+    capability, total = int(card["compute_capability"]), int(card["memory"])
+    used = _used(Path(str(card["usage"])), number)
+    properties = {
         "index": str(number),
         "count": str(card["count"]),
         "name": str(card["name"]),
-        "gpu_name": str(card["name"]),
         "uuid": _uuid(number),
-        "gpu_uuid": _uuid(number),
-        "memory.total": f"{int(card['memory']) // _MIB}{unit}",
         "compute_cap": f"{capability // 10}.{capability % 10}",
     }
+    sizes = {"total": total, "used": used, "free": total - used}
+    found = {name: (text, "") for name, text in properties.items()}
+    found |= {f"memory.{name}": (str(size // _MIB), " MiB") for name, size in sizes.items()}
+    found |= {f"utilization.{part}": ("0", " %") for part in ("gpu", "memory")}
+    return found | {f"gpu_{name}": found[name] for name in ("name", "uuid")}
+
+
+def _used(usage: Path, number: int) -> int:
+    """The bytes of a card in use, which come first in the file that its processes share."""
+    try:
+        with usage.open("rb") as file:
+            file.seek(_WORD * number)
+            return int(struct.unpack("<Q", file.read(_WORD))[0])
+    except (OSError, struct.error):
+        return 0  # no process has used a card yet
 
 
 def _uuid(number: int) -> str:

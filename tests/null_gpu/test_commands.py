@@ -199,6 +199,26 @@ def test_processes_find_the_hook_whatever_the_program_does_to_their_path(tmp_pat
         assert done.stdout.strip() == path
 
 
+def test_nvidia_smi_says_what_is_free(tmp_path: Path) -> None:
+    environment = os.environ | launch.environment(read_device("null:l4,count=2"), tmp_path)
+    query = "nvidia-smi --query-gpu=memory.used,memory.free,utilization.gpu --format=csv,noheader"
+    shows = f"""
+import subprocess, torch
+held = torch.zeros(1 << 28, device="cuda")
+print([size >> 20 for size in torch.cuda.mem_get_info()])
+print(subprocess.check_output("{query}", shell=True, text=True))
+"""
+    line = [str(python()), "-c", shows]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
+    first, *said = done.stdout.split("\n")
+    free, total = json.loads(first)
+    assert total - free >= 1 << 10
+    assert said[:2] == [
+        f"{total - free} MiB, {free} MiB, 0 %",
+        f"0 MiB, {total} MiB, 0 %",
+    ]
+
+
 def test_programs_find_the_properties_of_the_card_in_nvidia_smi(tmp_path: Path) -> None:
     device = read_device("null:l4,count=2")
     environment = os.environ | launch.environment(device, tmp_path)
@@ -208,7 +228,7 @@ def test_programs_find_the_properties_of_the_card_in_nvidia_smi(tmp_path: Path) 
             ["nvidia-smi", *options], env=environment, capture_output=True, text=True, check=True
         ).stdout
 
-    query = "--query-gpu=index,name,memory.total,compute_cap,memory.used"
+    query = "--query-gpu=index,name,memory.total,compute_cap,pstate"
     total = device.memory >> 20
     shown = f"NVIDIA L4, {total} MiB, 8.9, [N/A]"
     assert said(query, "--format=csv,noheader").splitlines() == [f"0, {shown}", f"1, {shown}"]
