@@ -74,7 +74,7 @@ _OPTIONS = (
 FAILING = (
     *("cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaMallocFromPoolAsync", "cudaFreeAsync"),
     *("cudaMemPoolCreate", "cudaHostAlloc", "cudaDeviceSynchronize", "cudaStreamSynchronize"),
-    "cudaEventCreateWithFlags",
+    *("cudaEventCreateWithFlags", "cudaMallocManaged", "cuMemAllocManaged"),
     *("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"),
     *("cuDeviceGetUuid", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDeviceCanAccessPeer"),
     *("cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"),

@@ -129,7 +129,7 @@ def run(
     ran = Execution(
         _named(recorded, name, session),
         device,
-        tuple(session.notes),
+        (*session.notes, *_caught(recorded, printed if quiet else ())),
         session.reads,
         session.shared,
         session.shapes,
@@ -144,6 +144,16 @@ def _reason(printed: Sequence[str]) -> str:
     said = [line for line in printed if re.search(r"\w", line) and not _LOGGED.match(line)]
     errors = [line for line in said if re.search(r"(^|: )error: ", line, re.I)]
     return (named or errors or said or ["it printed nothing"])[-1]
+
+
+def _caught(recorded: Recorded, printed: Sequence[str]) -> list[str]:
+    """A note on the exception that a program without steps printed, although it did not fail."""
+    raised = [line for line in printed if _EXCEPTION.match(line)]
+    traces = recorded.traces.values()
+    went_on = any(trace.steps or trace.coverage.ends == "stopped" for trace in traces)
+    if recorded.code or not raised or went_on:
+        return []
+    return [f"it made no optimizer step and did not fail, but printed {raised[-1]}"]
 
 
 def _went_on(trace: Trace) -> bool:

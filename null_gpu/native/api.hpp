@@ -109,7 +109,7 @@ struct PointerAttributes {
 };
 static_assert(sizeof(PointerAttributes) == 24);
 
-enum PointerType : int { kUnregistered = 0, kHost = 1, kDevice = 2 };
+enum PointerType : int { kUnregistered = 0, kHost = 1, kDevice = 2, kManaged = 3 };
 inline constexpr int kNoDevice = -2;
 
 struct Location {  // CUmemLocation

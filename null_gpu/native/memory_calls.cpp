@@ -1,5 +1,7 @@
 // native/memory_calls.cpp: device memory, pinned memory, virtual memory, copies and pointers, in
 // the runtime and in the driver. SPDX-License-Identifier: Apache-2.0
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -54,6 +56,44 @@ class Pinned {
   std::map<Address, Size> ranges_;
 };
 
+// Managed memory is the host's: the driver moves it out of a card whose memory others need.
+class Managed {
+ public:
+  static Managed& get() {
+    static auto* instance = new Managed;
+    return *instance;
+  }
+
+  // Its pages come from the host when they are first touched, as on a GPU.
+  Status allocate(void** pointer, Size size) {
+    if (size == 0) return kInvalidValue;
+    *pointer = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (*pointer == MAP_FAILED) return kOutOfMemory;
+    std::lock_guard const lock(mutex_);
+    ranges_[reinterpret_cast<Address>(*pointer)] = size;
+    return kSuccess;
+  }
+
+  Status release(Address address) {
+    std::lock_guard const lock(mutex_);
+    auto const range = ranges_.find(address);
+    if (range == ranges_.end()) return kInvalidValue;
+    munmap(reinterpret_cast<void*>(address), range->second);
+    ranges_.erase(range);
+    return kSuccess;
+  }
+
+  bool contains(void const* pointer) {
+    std::lock_guard const lock(mutex_);
+    return around(ranges_, reinterpret_cast<Address>(pointer)) != ranges_.end();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Address, Size> ranges_;
+};
+
 int host_alloc(void** pointer, Size size) {
   *pointer = Pinned::get().allocate(size);
   return *pointer == nullptr ? kOutOfMemory : kSuccess;
@@ -70,7 +110,7 @@ int release(Address address) {
   if (address == 0) return kSuccess;
   if (Status const status = Streams::get().check_unsafe()) return status;
   int const device = Machine::get().device_of(reinterpret_cast<void*>(address));
-  if (device < 0) return kInvalidValue;
+  if (device < 0) return Managed::get().release(address);
   released_outside(address);
   if (Machine::get().memory(device).release(address) == kSuccess) return kSuccess;
   return PoolTable::get().release(address);
@@ -107,8 +147,9 @@ bool is_beyond(Address address, Size size) {
 }
 
 Status set_bytes(Address to, unsigned char value, Size size) {
-  if (!is_memory(to, size)) return kInvalidValue;
-  Values::get().fill(reinterpret_cast<void*>(to), value, size);
+  auto* const pointer = reinterpret_cast<void*>(to);
+  if (!is_memory(to, size) && !Managed::get().contains(pointer)) return kInvalidValue;
+  Values::get().fill(pointer, value, size);
   return kSuccess;
 }
 
@@ -146,8 +187,18 @@ NULL_GPU_API int null_cudaMalloc(Address* address, Size size) {
   return failed(allocate(address, size));
 }
 
-// Not supported: the host can read managed memory, but not the memory of a null GPU.
-NULL_GPU_API int null_cudaMallocManaged(void**, Size, unsigned) { return failed(kNotSupported); }
+NULL_GPU_API int null_cudaMallocManaged(void** pointer, Size size, unsigned) {
+  return failed(entered_runtime("cudaMallocManaged") ?: Managed::get().allocate(pointer, size));
+}
+// The location of a prefetch or an advice has another form in CUDA 13.
+NULL_GPU_DOES(cudaMemPrefetchAsync, (), )
+NULL_GPU_ALIAS(cudaMemPrefetchAsync_v2, cudaMemPrefetchAsync);
+NULL_GPU_ALIAS(cudaMemAdvise, cudaMemPrefetchAsync);
+NULL_GPU_ALIAS(cudaMemAdvise_v2, cudaMemPrefetchAsync);
+NULL_GPU_ALIAS(cuMemPrefetchAsync, cudaMemPrefetchAsync);
+NULL_GPU_ALIAS(cuMemPrefetchAsync_v2, cudaMemPrefetchAsync);
+NULL_GPU_ALIAS(cuMemAdvise, cudaMemPrefetchAsync);
+NULL_GPU_ALIAS(cuMemAdvise_v2, cudaMemPrefetchAsync);
 
 NULL_GPU_API int null_cudaFree(Address address) {
   return failed(entered_runtime("cudaFree") ?: release(address));
@@ -218,6 +269,8 @@ NULL_GPU_API int null_cudaPointerGetAttributes(PointerAttributes* out, void cons
     *out = {kDevice, device, same, nullptr};
   } else if (Pinned::get().contains(pointer)) {
     *out = {kHost, current_device(), same, same};
+  } else if (Managed::get().contains(pointer)) {
+    *out = {kManaged, current_device(), same, same};
   } else {
     *out = {kUnregistered, kNoDevice, nullptr, same};
   }
@@ -252,6 +305,11 @@ NULL_GPU_API int null_cudaIpcOpenEventHandle(Handle* event, IpcHandle handle) {
 NULL_GPU_API int null_cuMemAlloc_v2(Address* address, Size size) {
   Status const status = entered_context("cuMemAlloc_v2") ?: Streams::get().check_unsafe();
   return status ?: size == 0 ? kInvalidValue : allocate(address, size);
+}
+
+NULL_GPU_API int null_cuMemAllocManaged(void** pointer, Size size, unsigned) {
+  Status const status = entered_context("cuMemAllocManaged");
+  return status ?: Managed::get().allocate(pointer, size);
 }
 
 NULL_GPU_API int null_cuMemFree_v2(Address address) {
@@ -361,13 +419,18 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
   void* const pointer = reinterpret_cast<void*>(address);
   int const device = Machine::get().device_of(pointer);
   if (device < 0) {
-    if (!Pinned::get().contains(pointer)) return kInvalidValue;
+    bool const managed = Managed::get().contains(pointer);
+    if (!managed && !Pinned::get().contains(pointer)) return kInvalidValue;
+    if (attribute == kIsManaged) {
+      *static_cast<int*>(out) = managed;
+      return kSuccess;
+    }
     if (attribute == kDevicePointer || attribute == kHostPointer) {
       *static_cast<Address*>(out) = address;  // kernels use the same address
       return kSuccess;
     }
     if (attribute != kMemoryType) return kInvalidValue;
-    *static_cast<unsigned*>(out) = 1;  // CU_MEMORYTYPE_HOST
+    *static_cast<unsigned*>(out) = managed ? 2 : 1;  // CU_MEMORYTYPE_DEVICE, ..._HOST
     return kSuccess;
   }
   Range const range = range_of(address);

@@ -182,3 +182,29 @@ def test_what_cannot_fail_is_an_error(fail: str, complaint: str) -> None:
     with pytest.raises(SpecError) as caught:
         read(f"null:h100,fail={fail}")
     assert str(caught.value).startswith(complaint)
+
+
+def test_managed_memory_is_the_hosts() -> None:
+    found = driven(
+        """
+pointer, kind, free = c_void_p(), c_int(), c_size_t()
+def managed():
+    outs = [call("cuPointerGetAttribute", byref(kind), 8, pointer), kind.value]
+    runtime = (c_int * 6)()
+    call("cudaPointerGetAttributes", runtime, pointer)
+    return [*outs, runtime[0]]
+before = used()
+for name in ("cudaMallocManaged", "cuMemAllocManaged"):
+    steps = [call(name, byref(pointer), size(4096), 1), used() - before, managed()]
+    ctypes.memset(pointer.value + (4095 << 20), 7, 1)
+    steps.append(call("cudaMemPrefetchAsync", pointer, size(4096), 0, None))
+    steps.append(call("cuMemsetD8_v2", pointer, ctypes.c_ubyte(5), c_size_t(3)))
+    steps.append(list(ctypes.string_at(pointer, 4)))
+    free = "cudaFree" if name.startswith("cuda") else "cuMemFree_v2"
+    seen[name] = [*steps, call(free, pointer), call(free, pointer)]
+seen["nothing"] = call("cudaMallocManaged", byref(pointer), size(0), 1)
+"""
+    )
+    # Four times the memory of the card takes none of it, and the host can read and write it.
+    expected = [0, 0, [0, 1, 3], 0, 0, [5, 5, 5, 0], 0, 1]
+    assert found == {"cudaMallocManaged": expected, "cuMemAllocManaged": expected, "nothing": 1}

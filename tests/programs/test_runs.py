@@ -144,10 +144,10 @@ def test_only_a_program_that_ends_well_has_recovered(code: int, recovered: bool)
     assert ran(trace(2, 2, 1, after_oom=CATCHES), code=code).recovered is recovered
 
 
-@pytest.mark.parametrize("quiet", [False, True])
-@pytest.mark.parametrize("device", [None, CARD])
-def test_limits_of_a_run(monkeypatch: pytest.MonkeyPatch, device: str | None, quiet: bool) -> None:
-    """The recording itself counts steps, one more than asked for; the rest is for null GPUs."""
+def fake_runs(
+    monkeypatch: pytest.MonkeyPatch, recorded: Recorded, printed: bytes = b""
+) -> dict[str, Any]:
+    """Let each run have these results; the limits that it gets come into the returned dictionary."""
     seen: dict[str, Any] = {}
 
     @contextmanager
@@ -164,11 +164,20 @@ def test_limits_of_a_run(monkeypatch: pytest.MonkeyPatch, device: str | None, qu
 
     def record(command: Any, *, steps: int | None, stdout: int, **_: Any) -> Recorded:
         seen["steps"] = steps
-        os.write(stdout, b"  ValueError: no\n\n" if quiet else b"")
-        return Recorded(int(quiet), {"": trace(9, 2)}, [])
+        os.write(stdout, printed)
+        return recorded
 
     monkeypatch.setattr(launch, "session", session)
     monkeypatch.setattr(recording, "record", record)
+    return seen
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize("device", [None, CARD])
+def test_limits_of_a_run(monkeypatch: pytest.MonkeyPatch, device: str | None, quiet: bool) -> None:
+    """The recording itself counts steps, one more than asked for; the rest is for null GPUs."""
+    printed = b"  ValueError: no\n\n" if quiet else b""
+    seen = fake_runs(monkeypatch, Recorded(int(quiet), {"": trace(9, 2)}, []), printed)
     limits = Limits(4, 60, {"a.py:1": 2.0})
     if quiet:
         with pytest.raises(RecordError, match=r"exit code 1; +ValueError: no. It had made 2"):
@@ -178,6 +187,17 @@ def test_limits_of_a_run(monkeypatch: pytest.MonkeyPatch, device: str | None, qu
         assert (found.notes, found.device) == (("n",), device)
     assert seen["steps"] == 5
     assert seen["limits"] == (Limits() if device is None else replace(limits, steps=None))
+
+
+@pytest.mark.parametrize("steps", [0, 1])
+@pytest.mark.parametrize("printed", [b"", b"KeyError: 1\nValueError: no\nwent on\n"])
+def test_an_exception_that_a_program_without_steps_prints_is_in_a_note(
+    monkeypatch: pytest.MonkeyPatch, printed: bytes, steps: int
+) -> None:
+    fake_runs(monkeypatch, Recorded(0, {"": trace(9, steps)}, []), printed)
+    notes = execution.run(["python3"], "train", CARD, Limits(), quiet=True).notes
+    caught = "it made no optimizer step and did not fail, but printed ValueError: no"
+    assert notes == ("n", *([caught] if printed and not steps else []))
 
 
 def test_other_marks_end_no_steps() -> None:
