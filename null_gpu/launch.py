@@ -32,6 +32,7 @@ from allocbench.workloads.recording import Machine
 VARIABLE = "ALLOCBENCH_NULL"
 _HOOK = Path(__file__).parent / "inside" / "__init__.py"
 _ROOT = Path(__file__).parents[2]
+_REPORT = ".null.json"  # of a process
 _SITES = 3  # named in a note
 _NOWHERE = "no line that it names read a computed value"
 _WITHOUT_KERNELS = (
@@ -103,8 +104,9 @@ class Session:
     """One program on null GPUs or, without a machine, on this machine's GPUs.
 
     notes: lines for the user; reads: the one on reads of computed values if these can be why the
-    program failed, or ""; shapes, shared, outside, workspace: see `Summary`. They are available
-    after the session. folder: where its processes write.
+    program failed, or ""; shapes, shared, outside, workspace: see `Summary`; found: whether a
+    process of the program used the null GPU. They are available after the session. folder: where
+    its processes write.
     """
 
     machine: Machine | None
@@ -115,6 +117,7 @@ class Session:
     shared: bool = False
     outside: Mapping[str, int] = field(default_factory=dict)
     workspace: int = 0
+    found: bool = True
 
     def stop(self) -> None:
         """End the processes, as at the time limit that they must have."""
@@ -145,6 +148,7 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
         if (refused := Path(folder) / "refused").exists():
             raise NullGpuError(refused.read_text(encoding="utf-8"))
         found = summary(folder)
+        session_made.found = any(Path(folder).glob(f"*{_REPORT}"))
         session_made.notes = notes(found, limits)
         session_made.shapes, session_made.shared = found.shapes, found.shared
         session_made.outside, session_made.workspace = found.outside, found.workspace
@@ -229,7 +233,7 @@ def _smi(folder: str | Path) -> str:
 
 def summary(folder: str | Path) -> Summary:
     """The records of a program's processes in a folder, added up."""
-    paths = sorted(Path(folder).glob("*.null.json"))
+    paths = sorted(Path(folder).glob(f"*{_REPORT}"))
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in paths]
 
     def total(name: str) -> Counter[str]:

@@ -32,6 +32,11 @@ _EXCEPTION = re.compile(r"(?:\[\w+\]: ?)?(?!.*ChildFailedError)[\w.]*(?:Error|Ex
 _LOGGED = re.compile(r"(?:\[\w+\]: ?)?\[[IW]\d{4} ")
 """The beginning of a line that PyTorch's libraries log, such as one on a process group."""
 _ABOVE = "what it printed is above"
+_OF_GPUS = re.compile(r"\blib(cu|nccl|nv)\w*\.so|NVIDIA|CUDA")
+_HIDDEN = (
+    ". No process of it found the null GPU: Python's options -E and -I hide it, and so does an"
+    " environment that the program replaces as a whole"
+)
 
 _MUCH = 0.01
 """A workspace of an unknown size matters from this share of the largest load."""
@@ -134,7 +139,9 @@ def run(
         session.shared,
         session.shapes,
     )
-    _check(ran, command, _reason(printed) if quiet else _ABOVE)
+    said = _reason(printed) if quiet else _ABOVE
+    is_hidden = not session.found and _OF_GPUS.search(said)
+    _check(ran, command, said + (_HIDDEN if is_hidden else ""))
     return ran
 
 

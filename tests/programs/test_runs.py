@@ -145,7 +145,7 @@ def test_only_a_program_that_ends_well_has_recovered(code: int, recovered: bool)
 
 
 def fake_runs(
-    monkeypatch: pytest.MonkeyPatch, recorded: Recorded, printed: bytes = b""
+    monkeypatch: pytest.MonkeyPatch, recorded: Recorded, printed: bytes = b"", found: bool = True
 ) -> dict[str, Any]:
     """Let each run have these results; the limits that it gets come into the returned dictionary."""
     seen: dict[str, Any] = {}
@@ -160,7 +160,7 @@ def fake_runs(
             "shared": False,
             "shapes": {},
         }
-        yield SimpleNamespace(**blank, outside={}, workspace=0)
+        yield SimpleNamespace(**blank, outside={}, workspace=0, found=found)
 
     def record(command: Any, *, steps: int | None, stdout: int, **_: Any) -> Recorded:
         seen["steps"] = steps
@@ -198,6 +198,18 @@ def test_an_exception_that_a_program_without_steps_prints_is_in_a_note(
     notes = execution.run(["python3"], "train", CARD, Limits(), quiet=True).notes
     caught = "it made no optimizer step and did not fail, but printed ValueError: no"
     assert notes == ("n", *([caught] if printed and not steps else []))
+
+
+@pytest.mark.parametrize("found", [False, True])
+@pytest.mark.parametrize("line", ["ImportError: libcudnn.so.9: cannot open", "KeyError: 'size'"])
+def test_a_program_that_cannot_find_the_null_gpu(
+    monkeypatch: pytest.MonkeyPatch, line: str, found: bool
+) -> None:
+    fake_runs(monkeypatch, Recorded(1, {}, []), line.encode(), found)
+    hint = "No process of it found the null GPU: Python's options -E and -I hide it"
+    with pytest.raises(RecordError, match=line) as error:
+        execution.run(["python3", "-I"], "train", CARD, Limits(), quiet=True)
+    assert (hint in str(error.value)) is (not found and "cudnn" in line)
 
 
 def test_other_marks_end_no_steps() -> None:
