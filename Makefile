@@ -254,21 +254,27 @@ clean:
 $(BIN)/pip:
 	$(PYTHON) -m venv $(VENV)
 
-# Installs this project with extras, and shows what is downloaded and compiled. The log is kept; its
-# end is shown when something fails.
+# Installs this project with extras, or with `$(2)` beside the compiler, and shows what is downloaded and
+# compiled. The log is kept; its end is shown when something fails.
 comma := ,
+PIP = $(BIN)/pip install --verbose --no-compile
 define install
 @mkdir -p build && : >build/install.log
 @echo "installing $(1) into $(VENV); compiling the native core takes minutes the first time"
-@$(BIN)/pip install --verbose --no-compile --editable '$(1)' >build/install.log 2>&1 & pid=$$!; \
+@{ $(if $(2),$(PIP) $(2) & beside=$$!; $(PIP) --no-deps,$(PIP)) --editable '$(1)'; \
+  built=$$?; wait $$beside && exit $$built; } \
+  >build/install.log 2>&1 & pid=$$!; \
   tail --pid=$$pid -n +1 -f build/install.log | grep --line-buffered -oE '$(PROGRESS)'; \
   wait $$pid || { tail -n 60 build/install.log; exit 1; }
 endef
 PROGRESS := ^ *(Collecting [^ ;]+|\[[0-9]+/[0-9]+\] [A-Z][a-z]+ CXX [a-z]+ .*)
 
 $(VENV)/.demo: $(NATIVE) | $(BIN)/pip
-	$(call install,.[null$(comma)report$(comma)sweep])
+	$(call install,.,$$($(BIN)/python -c '$(NEEDED)' null report sweep))
 	touch $@
+NEEDED := import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
+  extras = map(project["optional-dependencies"].get, sys.argv[1:]); \
+  print(*project["dependencies"], *sum(extras, []))
 
 $(VENV)/.test: $(NATIVE) | $(BIN)/pip
 	$(call install,.[test])

@@ -43,9 +43,8 @@ from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
 from allocbench.questions import tune as tuning
 from allocbench.questions.best import of_settings, to_use
-from allocbench.questions.occupancy import beside
 from allocbench.replays.experiment import Effort
-from allocbench.replays.runner import Runner
+from allocbench.replays.runner import Runner, beside
 from allocbench.reports.advice.check import RECORDED, Answer
 from allocbench.reports.advice.choosing import WEIGHTS, Weights
 from allocbench.reports.rows import asv

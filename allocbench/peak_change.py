@@ -32,7 +32,7 @@ from allocbench.programs.program import DEFAULT_DEVICE, STEPS, ProgramSettings, 
 from allocbench.questions import peaks
 from allocbench.questions.check import exit_code
 from allocbench.questions.peaks import Peak
-from allocbench.replays.runner import Runner
+from allocbench.replays.runner import Runner, beside
 from allocbench.reports.rows import asv
 
 _WRONG = 2
@@ -88,7 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"On {after.device}, the peak load of `{shown}` is {units.size(after.load)}.")
     if not parsed.exit_code:
         return 0
-    return exit_code(Runner(trace, simulated), "caching")
+    return exit_code(Runner(trace, beside(simulated, trace)), "caching")
 
 
 def store(folder: Path, commit: tuple[str, int], command: str, peak: Peak) -> None:

@@ -128,7 +128,7 @@ class Format:
 
             able = " and ".join(other.name for other in FORMATS if other.recorder)
             raise TraceError(
-                f"is {self.name}, which does not contain what an allocator did; {able} do"
+                f"it is {self.name}, which does not contain what an allocator did; {able} do"
             )
         recording: Recording = _function(self.recorder)(file, path, **options)
         return recording

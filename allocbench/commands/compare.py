@@ -79,7 +79,7 @@ def run(
     from allocbench.questions.tune import EXPANDABLE
     from allocbench.replays.experiment import Effort, run_matrix
     from allocbench.replays.recorded_settings import with_conf
-    from allocbench.replays.runner import Runner
+    from allocbench.replays.runner import Runner, beside
     from allocbench.reports.rows import bundle, results
 
     specs = allocator_specs(allocators)
@@ -98,7 +98,9 @@ def run(
     with dashboard(len(question.traces) * of_each) as (begin, done):
         found = {
             name: best(
-                Runner(trace, question.device, name), label=label(question.device), begin=begin
+                Runner(trace, beside(question.device, trace), name),
+                label=label(question.device),
+                begin=begin,
             )
             for name, trace in question.traces.items()
             if advising

@@ -76,8 +76,7 @@ def run(
     from allocbench.inputs.question import Question, read_any
     from allocbench.questions import check, explain  # imported late: --help stays fast
     from allocbench.questions.holding import holders
-    from allocbench.questions.occupancy import beside
-    from allocbench.replays.runner import Runner
+    from allocbench.replays.runner import Runner, beside
 
     question = read_any(workload, allocator, device, model=model, outputs=[json])
     if not isinstance(question, Question):
@@ -154,7 +153,8 @@ def _facts(title: str, explanation: Explanation) -> Table:
     table = plain_table(f"{title}: the first request that fails", "", "")
     by = f" by {one_line(failure.operator)}" if failure.operator else ""
     table.add_row("request", Text(f"{_size(failure.requested)}{by}"))
-    table.add_row("when", f"event {failure.event:,} (from 0), step {failure.step:,}")
+    step = f", step {failure.step:,}" if failure.step else ""
+    table.add_row("when", f"event {failure.event:,} (from 0){step}")
     for name, words in _SIZES.items():
         table.add_row(words, _size(getattr(failure, name)))
     return table

@@ -91,10 +91,10 @@ def run(
     from allocbench.inputs.question import allocator_specs, check_specs, read
     from allocbench.questions import check, fit
     from allocbench.questions.hazards import growing, modelled
-    from allocbench.questions.occupancy import Outside, beside, ranks_of
+    from allocbench.questions.occupancy import Outside, ranks_of
     from allocbench.questions.tune import EXPANDABLE
     from allocbench.replays.recorded_settings import with_conf
-    from allocbench.replays.runner import Runner, outside_of
+    from allocbench.replays.runner import Runner, beside, outside_of
 
     specs = allocator_specs(allocators, device)
     if allocators == ALL:

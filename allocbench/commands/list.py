@@ -87,9 +87,9 @@ def _workloads() -> list[Table]:
 
 
 _CARDS = {
-    "card:NAME": "a simulated GPU with the memory that a program can use on a card: card:rtx-4090",
+    "NAME, card:NAME": "a simulated GPU with the memory that a program can use on a card: l4",
     "null:NAME": "a GPU without hardware, on which PyTorch programs run and compute nothing:"
-    " null:h100; for record, run, capture and programs after --",
+    " null:h100; for record, run and programs after --",
 }
 """Devices that stand for a card of `cards.json`."""
 
@@ -100,9 +100,7 @@ def _devices() -> list[Table]:
     for spec, summary in (allocators.DEVICE_SPECS | _CARDS).items():
         table.add_row(Text(spec), Text(summary))
     numbers = ("driver reports", "context (estimate)")
-    known = plain_table(
-        "cards, for card:NAME, null:NAME and serving", "name", *numbers, right=numbers
-    )
+    known = plain_table("cards, for NAME, null:NAME and serving", "name", *numbers, right=numbers)
     for card in cards():
         known.add_row(card.slug, units.size(card.usable), units.size(card.context))
     return [table, known]

@@ -73,7 +73,7 @@ def run(
     from allocbench.inputs.question import allocator_specs, read
     from allocbench.questions import recommend
     from allocbench.questions.best import stages
-    from allocbench.questions.occupancy import beside
+    from allocbench.replays.runner import beside
 
     weights = _weights(weigh)
     specs = allocator_specs(ALL, device)

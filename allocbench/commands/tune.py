@@ -67,8 +67,7 @@ def run(
     """
     from allocbench.inputs.question import read
     from allocbench.questions import best, tune
-    from allocbench.questions.occupancy import beside
-    from allocbench.replays.runner import Runner
+    from allocbench.replays.runner import Runner, beside
 
     question = read(
         [workload], [allocator], device, option="--allocator", model=model, outputs=[json]

@@ -79,7 +79,7 @@ def run(
     from allocbench.inputs.question import read  # imported late: --help stays fast
     from allocbench.questions.check import shown
     from allocbench.questions.whatif import frame, whatif
-    from allocbench.replays.runner import Runner
+    from allocbench.replays.runner import Runner, beside
 
     write_page = options.html_module().of_edits if html else None
     question = read([workload], [allocator], device, option="--allocator", outputs=[json, html])
@@ -88,7 +88,7 @@ def run(
     card = None if isinstance(question.device, Unchosen) else question.device
     with errors_naming("--until"):
         card = device_of(until) if until else card
-        capacity = None if card is None else Runner(trace, card).capacity
+        capacity = None if card is None else Runner(trace, beside(card, trace)).capacity
     with progress_bar(None) as begin:
         answer = whatif(
             trace, allocator, question.device, ranks=ranks, capacity=capacity, begin=begin

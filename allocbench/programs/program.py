@@ -377,9 +377,12 @@ class Steps:
 
     @property
     def kept(self) -> int:
-        """The fewest bytes that any step except the first leaves behind: a leak, or a cache."""
+        """The fewest bytes that any step except the first leaves behind: a leak, or a cache.
+
+        0 if fewer than two such steps can be compared with the one before.
+        """
         grown = np.diff(self.ends[1:])
-        return max(0, int(grown.min())) if len(grown) else 0
+        return max(0, int(grown.min())) if len(grown) > 1 else 0
 
 
 def steps(trace: Trace) -> Steps:
@@ -409,7 +412,8 @@ def sentences(steps: Steps, stopped: bool) -> list[str]:
     where = steps.peaks.index(top) + 1
     warm_up = "the first a warm-up" if seen > 1 else "which is a warm-up"
     if steps.grew >= LEAST_GROWTH:
-        peak = f"memory still grew in the last one, by {units.size(steps.grew)}: try more --steps"
+        more = ": try more --steps" if stopped else ""
+        peak = f"memory still grew in the last one, by {units.size(steps.grew)}{more}"
     elif where < seen:
         peak = f"the highest load, {units.size(top)}, came in step {where}, and no later step"
         peak += " needed more"

@@ -25,14 +25,13 @@ from allocbench.questions.failure import Failure, first_failure, operators
 from allocbench.questions.growth import growing_reserve, leak_of, sentence
 from allocbench.questions.hazards import breaks, caveats, reserve_in_words
 from allocbench.questions.holding import by_kind, holders
-from allocbench.questions.occupancy import beside
 from allocbench.questions.switching import how
 from allocbench.questions.trials import rest
 from allocbench.questions.tune import EXPANDABLE
 from allocbench.questions.vary import Probe, Variation
 from allocbench.questions.whatif import Proposals, whatif
 from allocbench.replays.recorded_settings import conf, in_force, with_conf
-from allocbench.replays.runner import Runner, fresh
+from allocbench.replays.runner import Runner, beside, fresh
 from allocbench.reports.advice import check as sentences
 from allocbench.reports.advice.check import Answer, Holder, Remedy, Verdict
 from allocbench.reports.advice.choosing import ROOM, kind
@@ -95,7 +94,7 @@ def _without_events(trace: Trace, device: str | None, name: str, everything: boo
     """What the segments of a recording without events prove."""
     coverage = trace.coverage
     where = "" if device is None else label(device)
-    capacity = None if device is None else Runner(trace, device).capacity
+    capacity = None if device is None else Runner(trace, beside(device, trace)).capacity
     verdict: Verdict = "unknown"
     told = sentences.cannot_tell(where, coverage.sentence)
     if capacity is not None and coverage.live > capacity:

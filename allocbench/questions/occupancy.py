@@ -12,10 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from allocbench.allocators.devices import parse_bytes
 from allocbench.base.cards import Card
-from allocbench.base.spec import Spec, name_of, parse
-from allocbench.replays.runner import Runner, outside_of
+from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace
 
 
@@ -76,17 +74,6 @@ def occupancy(run: Runner, spec: str, card: Card, outside: Outside) -> Occupancy
     fits = free > 0 and run.completes(spec, free)
     reserved = run.on(f"sim:{free}").counted(spec)["peak_reserved"] if fits else needed
     return Occupancy(card, max(int(reserved or 0), run.held), needed, outside.parts(card), fits)
-
-
-def beside(device: str, trace: Trace) -> str:
-    """A simulated device on which libraries hold what they held beside the trace; else the same."""
-    held = sum(outside_of(trace).values())
-    if not held or name_of(device) != "sim":
-        return device
-    spec = parse(device, first="capacity")
-    context = parse_bytes(spec.options.get("context", 0)) + held
-    kept = min(context, parse_bytes(spec.options["capacity"]) - 1)
-    return str(Spec(spec.name, {**spec.options, "context": str(kept)}))
 
 
 def ranks_of(trace: Trace) -> int:

@@ -22,7 +22,7 @@ from allocbench.questions.hazards import breaks
 from allocbench.questions.switching import how
 from allocbench.questions.tune import EXPANDABLE
 from allocbench.replays.recorded_settings import conf
-from allocbench.replays.runner import Runner
+from allocbench.replays.runner import Runner, beside
 from allocbench.reports.advice.choosing import kind
 from allocbench.workloads import Trace
 from allocbench.workloads.pytorch_settings import VARIABLES, PytorchRules
@@ -317,7 +317,7 @@ def with_setting(
     quiet = replace(program.settings, quiet=True, tell=lambda line: None)
     traces, _ = load_all(varied.of(replace(program, settings=quiet), larger.values[0]))
     trace = max(traces.values(), key=lambda trace: trace.max_load)
-    run = Runner(trace, device)
+    run = Runner(trace, beside(device, trace))
     if trace.max_load > run.capacity:
         return None
     spec = best_setting(run)
@@ -354,7 +354,11 @@ def on_every_card(
     positions = []
     for card in cards.cards():
         tried = [
-            (value, all(rank.completes(ALLOCATOR, card.free) for rank in ranks), _most(ranks))
+            (
+                value,
+                all(rank.completes(ALLOCATOR, card.free - rank.outside) for rank in ranks),
+                max(_need(rank) + rank.outside for rank in ranks),
+            )
             for value, ranks in runs
         ]
         found = between(card.name, card.free, varied.values, tried)
@@ -362,7 +366,8 @@ def on_every_card(
             value
             for value, ranks in runs
             if all(
-                rank.completes(EXPANDABLE, card.free) and not breaks(EXPANDABLE, rank.trace)
+                rank.completes(EXPANDABLE, card.free - rank.outside)
+                and not breaks(EXPANDABLE, rank.trace)
                 for rank in ranks
             )
         ]

@@ -32,6 +32,7 @@ from allocbench.replays.runner import (
     Arrays,
     LargeRunner,
     Row,
+    beside,
     can_be_made,
     counted,
     fresh,
@@ -97,7 +98,8 @@ def run(
 ) -> tuple[Row, Details]:
     """Measure one allocator on one trace: the row, and what charts need beyond it.
 
-    allocator, device: specs, such as "bfc:allow_growth=false" and "sim:80GiB".
+    allocator, device: specs, such as "bfc:allow_growth=false" and "sim:80GiB"; libraries hold on
+        the device what they held beside the trace.
     workload: the name of the trace in the row; default: the trace's own name.
     described: the features of the trace; None: they are computed here.
     stage: called with the name of each of the effort's stages as it begins.
@@ -115,6 +117,7 @@ def run(
     """
     stage("replay")
     row = _identity(trace, allocator, device, workload) | {"passes": effort.passes} | _origin()
+    device = beside(device, trace)
     if described is None:
         described = trace.features if isinstance(trace, StreamedTrace) else features(trace)
     row |= asdict(described)
@@ -224,7 +227,7 @@ def run_matrix(
         times: dict[str, Times] = {}
         if effort.passes:
             timing = partial(begin, workload, name="time")
-            times = times_of(trace, chosen, device, effort.passes, timing)
+            times = times_of(trace, chosen, beside(device, trace), effort.passes, timing)
         trace_blocks = TraceBlocks.of(workload, trace, len(chosen)) if detailed else None
         if trace_blocks:
             parts.append(trace_blocks.details())

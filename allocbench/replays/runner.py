@@ -24,9 +24,11 @@ from allocbench.allocators import (
     SpecError,
     StrategyInfo,
 )
-from allocbench.allocators.devices import COST_MODELS, cost_model
+from allocbench.allocators.devices import COST_MODELS, cost_model, parse_bytes
 from allocbench.allocators.spec import parse
 from allocbench.base.cards import Card, cards, context
+from allocbench.base.spec import Spec, name_of
+from allocbench.base.spec import parse as parse_spec
 from allocbench.replays import PASSES
 from allocbench.replays.capacity import (
     STEP,
@@ -212,6 +214,17 @@ def outside_of(trace: AnyTrace) -> dict[str, int]:
     """Bytes that libraries held on the GPU outside of PyTorch when it was recorded, by library."""
     found = trace.provenance.extra.get("outside", {})
     return dict(found) if isinstance(found, dict) else {}
+
+
+def beside(device: str, trace: AnyTrace) -> str:
+    """A simulated device on which libraries hold what they held beside the trace; else the same."""
+    held = sum(outside_of(trace).values())
+    if not held or name_of(device) != "sim":
+        return device
+    spec = parse_spec(device, first="capacity")
+    context = parse_bytes(spec.options.get("context", 0)) + held
+    kept = min(context, parse_bytes(spec.options["capacity"]) - 1)
+    return str(Spec(spec.name, {**spec.options, "context": str(kept)}))
 
 
 def fresh(allocator: str, device: str, trace: AnyTrace | None = None) -> Allocator:

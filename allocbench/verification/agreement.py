@@ -138,7 +138,7 @@ def replay(trace: Trace, spec: str, device: allocators.Device) -> Replayed:
         blocks = len(layout.block_address)
         adopted = np.array_equal(placements["address"][:blocks], layout.block_address)
         if not adopted or np.any(calls["event"] < blocks):
-            raise CannotTellError(f"{spec} cannot begin with the segments held at the start")
+            raise CannotTellError(f"{spec} cannot take over what the program held when it began")
     return Replayed(
         placements["address"].astype(np.int64),
         placements["size"].astype(np.int64),

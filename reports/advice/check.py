@@ -220,9 +220,12 @@ def too_big(device: str, load: int, bound: bool, capacity: int, fails: str = "")
     """The load alone exceeds the capacity."""
     least = "at least " * bound
     first = f"; {fails}" if fails else ""
+    has = f"and the device has {units.size(capacity)}"
+    if units.size(capacity) == units.size(load):
+        has = f"{units.size(load - capacity)} more than the device has"
     return (
         f"DOES NOT FIT {device}: too big. The program has {least}{units.size(load)} in use at once,"
-        f" and the device has {units.size(capacity)}{first}."
+        f" {has}{first}."
     )
 
 

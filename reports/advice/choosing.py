@@ -208,7 +208,7 @@ class BestOption:
 
         Settings that fit with room come before plug-ins, whatever these cost or leave. Of settings,
         one with more changes is best only if none with fewer would cost less with other costs of
-        device calls.
+        device calls; else it is the cheapest of those with as few changes as that one.
         Only options that leave about the most room are considered: at most CLOSE of the device less
         than any of `options`, of whatever kind; where no option of these kinds does, at most CLOSE
         less than any of them. So the best of all kinds is also the best of its own kind. Options
@@ -229,8 +229,9 @@ class BestOption:
         best = near[0]
         own = [option for option in near if option.kind in ("default", "setting")]
         fewer = [option for option in own if option.settings < best.settings]
-        simpler = [option for option in fewer if option.price.may_be_less(best.price)]
-        best = min(simpler, key=lambda option: option.settings, default=best)
+        simpler = [one.settings for one in fewer if one.price.may_be_less(best.price)]
+        if simpler:
+            best = next(option for option in fewer if option.settings == min(simpler))
         others = (option for option in near if option.settings <= best.settings)
         rivals = (option for option in others if option.price.may_be_less(best.price))
         return BestOption(best, next(rivals, None))

@@ -467,8 +467,10 @@ def test_the_device_of_a_program() -> None:
 def test_the_peaks_and_ends_of_steps() -> None:
     grows = [(ALLOC, 0, 9), (MARK, 0, 0), (ALLOC, 1, 512), (MARK, 0, 0)]
     grows += [(ALLOC, 2, 512), (MARK, 0, 0)]
+    assert program.steps(make(grows, labels=("step",))).kept == 0, "one step is compared"
+    grows += [(ALLOC, 3, 512), (MARK, 0, 0)]
     found = program.steps(make(grows, labels=("step",)))
-    assert found.peaks == found.ends == (9, 521, 1033)
+    assert found.peaks == found.ends == (9, 521, 1033, 1545)
     assert (found.grew, found.kept) == (512, 512)
     told = program.sentences(found, False)
     assert "memory still grew in the last one, by 512 B" in told[0]
@@ -501,8 +503,9 @@ def test_what_is_said_of_the_steps() -> None:
         "2 optimizer steps, the first a warm-up; the highest load, 5 B, came in step 1, and no"
         " later step needed more"
     )
-    grown = "; memory still grew in the last one, by 512 B: try more --steps"
+    grown = "; memory still grew in the last one, by 512 B"
     assert said(5, 517)[0].endswith(grown)
+    assert said(5, 517, stopped=True)[0].endswith(f"{grown}: try more --steps")
     assert said(5, 516)[0].endswith("; the highest load is 516 B")
     assert "the highest load, 517 B, came after the last step" in said(5, 5, after=517)[1]
     assert len(said(5, 5, after=516)) == 1

@@ -74,6 +74,8 @@ def test_a_program_whose_load_exceeds_the_card() -> None:
     assert (answer.need, answer.capacity) == (192 * MIB, 190 * MIB)
     assert [(one.kind, one.change) for one in answer.remedies] == [("card", answer.card)]
     assert find(str(answer.card))[0].free > 192 * MIB
+    close = check(program(), f"sim:{192 * MIB - 1}")
+    assert "192 MiB in use at once, 1 B more than the device has" in close.sentence
     assert "192 MiB" in answer.sentence
     assert "190 MiB" in answer.sentence
 

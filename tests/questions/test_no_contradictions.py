@@ -107,6 +107,8 @@ def test_what_a_library_holds_counts_in_every_answer(folder: Path) -> None:
     (remedy, *_) = answer["remedies"]
     assert (answer["verdict"], remedy["kind"]) == ("fits_with_setting", "setting")
     assert rows("explain")
+    (compared,) = rows("compare --time 0 --allocators caching")
+    assert (compared["capacity"], compared["failures"] > 0) == (answer["capacity"], True)
     best = {row["allocator"] for row in rows("tune") if row["best"]}
     best |= {row["best_setting"] for row in rows("recommend")}
     device = f"sim:{size}MiB"

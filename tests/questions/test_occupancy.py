@@ -9,8 +9,8 @@ import pytest
 
 from allocbench.base import cards
 from allocbench.questions.check import check
-from allocbench.questions.occupancy import Outside, beside, occupancy, ranks_of
-from allocbench.replays.runner import Runner, outside_of
+from allocbench.questions.occupancy import Outside, occupancy, ranks_of
+from allocbench.replays.runner import Runner, beside, outside_of
 from allocbench.workloads import ALLOC, FREE, Provenance
 from tests.traces import make
 

@@ -261,3 +261,12 @@ def test_more_settings_are_advised_only_where_no_cost_favors_fewer(
     given = rows(24, default=(25, 1, False), expandable=(12, 1, True), **fits)
     assert advise(given).costs[two] < advise(given).costs[EXPANDABLE]
     assert (advise(given).chosen, advise(given).rival) == (two if worth else EXPANDABLE, None)
+
+
+def test_of_settings_that_change_as_little_the_cheapest_is_advised() -> None:
+    """It needs 0.3 GiB more, so at no cost of pages does it cost less than the two settings."""
+    two = "caching:conf=large_segment_size_mb:32,expandable_segments:True"
+    fits = {two: (12, 0.8, True), "setting": (12.3, 0.85, True), "expandable": (12, 1, True)}
+    advised = advise(rows(24, default=(25, 1, False), **fits))
+    assert advised.costs[two] < advised.costs[SETTING] < advised.costs[EXPANDABLE]
+    assert (advised.chosen, advised.rival) == (SETTING, EXPANDABLE)

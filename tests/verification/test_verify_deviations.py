@@ -262,7 +262,7 @@ def test_a_start_that_other_settings_cannot_have_made_gives_no_verdict(tmp_path:
     data["allocator_settings"][CONF] = "expandable_segments:True"
     verdict = verify(saved(data, tmp_path), "caching:version=2.13")
     assert verdict.exit_code == 2
-    assert "cannot begin with the segments held at the start" in verdict.unknown
+    assert "cannot take over what the program held when it began" in verdict.unknown
 
 
 def test_a_recording_that_contradicts_itself_gives_no_verdict(tmp_path: Path) -> None:
