@@ -46,12 +46,15 @@ from allocbench.workloads import _native
 from tests import clean_environment, mutant_runs, source_copy
 
 FOLDER = source_copy.ROOT / "build/mutants"
-_NOT_WORTH_IT = {"core/RemoveDecorator", "core/NumberReplacer"} | {
-    f"core/ReplaceComparisonOperator_{one}"
-    for one in ("Eq_Is", "Is_Eq", "NotEq_IsNot", "IsNot_NotEq")
+_NOT_WORTH_IT = {
+    *("core/RemoveDecorator", "core/NumberReplacer"),
+    *("core/ReplaceBinaryOperator_BitAnd_Mul", "core/ReplaceBinaryOperator_BitOr_Add"),
+    *(f"core/ReplaceComparisonOperator_{one}" for one in ("Eq_Is", "Is_Eq", "NotEq_IsNot")),
+    "core/ReplaceComparisonOperator_IsNot_NotEq",
 }
-"""Decorators of data classes are noticed at once; numbers are mostly lengths of what is shown; a
-constant text and a small number are the same object as any that is equal."""
+"""Decorators of data classes are noticed at once; numbers are mostly lengths of what is shown; of
+masks, the product is what both have and the sum is what either has; a constant text and a small
+number are the same object as any that is equal."""
 _SECONDS = 1800.0  # by the clock, of all tests for a mutant outside of functions
 
 

@@ -63,6 +63,7 @@ from allocbench.workloads.trace_features import features
 from allocbench.workloads.vocabulary import Provenance
 from tests.fuzz.damage import damaged
 from tests.gold import Gold, outcome
+from tests.tflite_models import tflite_file
 from tests.traces import in_parts, make
 from tests.workloads.drawn_texts import varied
 from tests.workloads.importers import drawn
@@ -158,6 +159,27 @@ def test_exports(first: int, gold: Gold) -> None:
 # --- origins
 
 
+_Row = tuple[int, int, int, str, str]
+"""Op, block, bytes, label and stated kind."""
+
+
+def _begun_later(rows: list[_Row], cut: int) -> tuple[list[_Row], int]:
+    """What a recording has that begins later, and how many blocks were alive then.
+
+    These come first, and nothing says where they come from.
+    """
+    sizes = {block: size for op, block, size, *_ in rows if op == ALLOC}
+    alive = {block for op, block, *_ in rows[:cut] if op == ALLOC}
+    alive -= {block for op, block, *_ in rows[:cut] if op == FREE}
+    kept = [*((ALLOC, block, sizes[block], "", "") for block in sorted(alive)), *rows[cut:]]
+    blocks = [block for op, block, *_ in kept if op == ALLOC]
+    number = {block: n for n, block in enumerate(blocks)}
+    return [
+        (op, block if op == MARK else number[block], size, label, told)
+        for op, block, size, label, told in kept
+    ], len(alive)
+
+
 def _trained(seed: int) -> tuple[Trace, list[str], bool]:
     """Training, the kind that each of its blocks has in truth, and whether the trace tells enough.
 
@@ -165,7 +187,7 @@ def _trained(seed: int) -> tuple[Trace, list[str], bool]:
     the first update. Marks, stated kinds or lines of the program show the steps. Some programs make
     their parameters anew in each update, or keep gradients, results and workspaces.
     """
-    rng, rows, truth = Random(seed), list[tuple[int, int, int, str, str]](), list[str]()
+    rng, rows, truth = Random(seed), list[_Row](), list[str]()
     shown = rng.choice(["marks", "marks", "kinds", "lines"])
     layers, steps = rng.randrange(1, 5), rng.randrange(1, 5)
     keeps, anew, results = rng.random() < 0.3, rng.random() < 0.15, rng.random() < 0.2
@@ -217,6 +239,9 @@ def _trained(seed: int) -> tuple[Trace, list[str], bool]:
         mark("step")
     if rng.random() < 0.2:
         free(*parameters, *held)
+    later = 0
+    if rng.random() < 0.4:
+        rows, later = _begun_later(rows, rng.randrange(len(rows)))
     labels = [*dict.fromkeys(["", *(name for *_, label, told in rows for name in (label, told))])]
     named = [[labels.index(label) for *_, label, _ in rows]]
     named.append([labels.index(told) for *_, told in rows])
@@ -229,7 +254,6 @@ def _trained(seed: int) -> tuple[Trace, list[str], bool]:
         )
         for column in named
     )
-    later = rng.choice([0, 0, 0, rng.randrange(min(9, len(parameters) + 1))])
     columns = {"kind": kind} if shown == "kinds" else {}
     trace = make(
         events,
@@ -353,7 +377,9 @@ def test_memory_profiles(gold: Gold) -> None:
     gold("memory_profiles", {str(n): outcome(read, one) for n, one in enumerate(contents)})
 
 
-def test_graphs(gold: Gold) -> None:
+def test_graphs(gold: Gold, tmp_path: Path) -> None:
+    tflite = tflite_file(tmp_path / "model.tflite").read_bytes()
+
     def read(content: bytes) -> Any:
         with errors_naming("graph"):
             return parse_graph(io.BytesIO(content))
@@ -379,6 +405,10 @@ def test_graphs(gold: Gold) -> None:
         if seed % 3 == 0:
             graph = damaged(graph, rng.randbytes(8))
         found[str(seed)] = outcome(read, json.dumps(graph).encode())
+        model = bytearray(tflite)
+        for _ in range(seed % 3):
+            model[rng.randrange(len(model))] = rng.choice([0, 1, 2, 4, 6, 9, 255])
+        found[f"tflite {seed}"] = outcome(read, bytes(model))
     gold("graphs", found)
 
 

@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs inside of programs, without a GPU: tensors on the host stand in for those on one.
+
+The memory of a null GPU holds zeros. A table in place of the native library has the values that the
+host knows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import io
+import json
+import linecache
+import sys
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+from random import Random
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+import allocbench
+from tests.gold import Gold
+
+torch = pytest.importorskip("torch")
+_NAME = "allocbench_inside"  # of the package inside of programs
+
+
+def _loaded(module: str) -> Any:
+    if _NAME not in sys.modules:
+        folder = Path(allocbench.__file__).parent / "null_gpu/inside"
+        spec = importlib.util.spec_from_file_location(
+            _NAME, folder / "__init__.py", submodule_search_locations=[str(folder)]
+        )
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[_NAME] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[_NAME])
+    return importlib.import_module(f"{_NAME}.{module}")
+
+
+known_values, nvidia_smi = _loaded("known_values"), _loaded("nvidia_smi")
+Follower, HostCopies, Operator = (
+    getattr(_loaded("following"), name) for name in ("Follower", "HostCopies", "Operator")
+)
+Guesses, Reads, call_site = (
+    _loaded("guesses").Guesses,
+    _loaded("reads").Reads,
+    _loaded("reads").call_site,
+)
+KEY, Workspaces = _loaded("workspaces").KEY, _loaded("workspaces").Workspaces
+Running = _loaded("processes").Running
+
+
+class Core:
+    """The part of the native library that keeps values and says which operators run."""
+
+    def __init__(self, operators: str = "", kind: int = 7) -> None:
+        self.known: dict[int, int] = {}  # by address: a byte
+        self.operators, self.kind = operators, kind
+
+    def null_follow(self, address: Any, host: Any, size: Any) -> None:
+        content = ctypes.string_at(host.value, size.value)
+        self.known |= {address.value + n: byte for n, byte in enumerate(content)}
+
+    def null_known(self, address: Any, host: Any, size: Any) -> bool:
+        found = [self.known.get(address.value + n) for n in range(size.value)]
+        if None in found:
+            return False
+        ctypes.memmove(host.value, bytes(found), size.value)  # type: ignore[arg-type]
+        return True
+
+    def null_forget(self, begin: Any, size: Any) -> None:
+        for address in range(begin.value, begin.value + size.value):
+            self.known.pop(address, None)
+
+    def null_depth(self) -> int:
+        return 1
+
+    def null_on_read(self, callback: Any) -> None:
+        self.callback = callback
+
+    def null_operators(self, text: Any, _most: int) -> int:
+        text.value = self.operators.encode()
+        return self.kind
+
+
+class OnGpu(torch.Tensor):  # type: ignore[misc,name-defined]
+    """A tensor that says that it is on a GPU."""
+
+    is_cuda = property(lambda _self: True)
+
+
+def on_gpu(like: Any) -> Any:
+    """A tensor of zeros with the shape and strides of another."""
+    return torch.zeros_like(like).as_subclass(OnGpu)
+
+
+class Program:
+    """Operators of a program, whose kernels do nothing."""
+
+    def __init__(self, share: float = 0.0) -> None:
+        self.core: Any = Core()
+        self.reads = Reads(self.core, {}, 0, share)
+        self.copies = HostCopies(torch, self.core)
+        self.follower = Follower(torch, None, self.copies, self.reads)
+        Guesses(torch, self.core, self.follower, self.copies, self.reads).follow()
+
+    def runs(self, name: str, *values: Any, known: bool = True) -> tuple[list[Any], list[Any]]:
+        """The results of an operator with tensors on a GPU: what the host knows, and the truth."""
+        full, _, overload = name.partition(".")
+        operator = Operator(torch, f"aten::{full}", overload)
+        given = [*values, *[None] * (operator.arguments - len(values))]
+        arguments = operator.function._schema.arguments
+        for n in range(len(values), operator.arguments):
+            if arguments[n].has_default_value():
+                given[n] = arguments[n].default_value
+        there = [self._moved(value, known) for value in given]
+        begin = self.follower._special.get(operator.full_name, self.follower.computed)
+        finish = begin(operator, there)
+        made = operator.call(given)
+        results = [*made] if isinstance(made, tuple) else [made]
+        outputs = there[:1] if operator.written else [on_gpu(result) for result in results]
+        if finish is not None:
+            finish(outputs)
+        return [self.copies.get(output) for output in outputs], results
+
+    def _moved(self, value: Any, known: bool) -> Any:
+        if isinstance(value, list):
+            return [self._moved(one, known) for one in value]
+        if not isinstance(value, torch.Tensor):
+            return value
+        moved = on_gpu(value)
+        if known:
+            self.copies.keep(moved, value)
+        return moved
+
+
+X, WIDE = torch.tensor([3, 0, 5, 2, 2]), torch.arange(12.0).reshape(3, 4) - 5
+MASK = torch.tensor([True, False, True, True, False])
+CALLS: dict[str, tuple[Any, ...]] = {
+    "add.Tensor": (X, X),
+    "sub.Tensor": (WIDE, 2),
+    "mul.Tensor": (WIDE, WIDE),
+    "cat": ([X, X + 1],),
+    "where.self": (MASK, X, -X),
+    "cumsum": (X, 0),
+    "sum": (X,),
+    "sum.dim_IntList": (WIDE, [1]),
+    "all": (MASK,),
+    "any": (MASK,),
+    "count_nonzero": (X,),
+    "nonzero": (MASK,),
+    "topk": (WIDE, 2),
+    "argmax": (WIDE, 1),
+    "max.dim": (WIDE, 0),
+    "sort": (X,),
+    "clamp": (X, 1),
+    "isnan": (WIDE,),
+    "isfinite": (WIDE,),
+    "unique_dim": (X, 0),
+    "_unique2": (X,),
+    "index_select": (WIDE, 0, torch.tensor([2, 0])),
+    "gather": (WIDE, 1, torch.tensor([[1], [0], [3]])),
+    "eq.Scalar": (X, 2),
+    "bitwise_not": (MASK,),
+    "max": (X,),
+    "min": (WIDE,),
+    "remainder.Scalar": (X, 2),
+    "flip": (X, [0]),
+    "add_.Tensor": (X, 1),
+    "fill_.Scalar": (WIDE, 4),
+    "copy_": (X, X + 7),
+    "masked_fill_.Scalar": (X, MASK, 9),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_host_computes_what_an_operator_does(name: str) -> None:
+    """PyTorch on the host is the judge."""
+    values = [one.clone() if isinstance(one, torch.Tensor) else one for one in CALLS[name]]
+    found, truth = Program().runs(name, *values)
+    for one, other in zip(found, truth, strict=True):
+        if isinstance(other, torch.Tensor):
+            assert one is not None, name
+            assert one.dtype == other.dtype
+            assert torch.equal(one, other)
+
+
+GUESSED = ("nonzero", "all", "any", "count_nonzero", "sum", "topk", "argmax", "max.dim", "sort")
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_guesses(share: float, gold: Gold) -> None:
+    """Results of values that nobody knows."""
+    found = {}
+    for name in (*GUESSED, "clamp", "isnan", "isfinite", "add.Tensor", "add_.Tensor"):
+        for values in (CALLS[name], (MASK,), (X.reshape(5, 1), *CALLS[name][1:])):
+            try:
+                results, _ = Program(share).runs(name, *values, known=False)
+            except (IndexError, NotImplementedError, RuntimeError, TypeError):
+                continue
+            known = [None if one is None else one.tolist() for one in results]
+            found[f"{name} {[*values[0].shape]} {values[0].dtype}"] = known
+    gold(f"guesses_{share}", found)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_are_kept_for_any_view(seed: int) -> None:
+    rng = Random(seed)
+    copies = HostCopies(torch, Core())
+    whole = torch.zeros(rng.randrange(1, 5), rng.randrange(1, 6), dtype=torch.int32)
+    there = whole.as_subclass(OnGpu)
+    views = [there.t(), there[:, :: rng.randrange(1, 3)], there[rng.randrange(len(whole)) :]]
+    view = rng.choice(views)
+    values = torch.arange(view.numel(), dtype=torch.int32).reshape(view.shape) + 1
+    copies.keep(view, values)
+    contiguous = view.numel() == 1 + sum(
+        (size - 1) * stride for size, stride in zip(view.shape, view.stride(), strict=True)
+    )
+    assert copies.knows(view) is contiguous  # else nobody knows what lies between
+    copies.keep(there, whole)
+    assert torch.equal(copies.get(there), whole)
+    copies.keep(view, values)
+    assert torch.equal(copies.get(view), values)
+    assert int(copies.get(there).sum()) == int(values.sum())
+    copies.keep(view, values[:0] if view.numel() else values)
+    assert not copies.knows(view)
+    copies.keep(there, whole)
+    copies.forget(view)
+    assert not copies.knows(there)
+
+
+def test_what_is_followed(gold: Gold) -> None:
+    copies = HostCopies(torch, Core())
+    found = {}
+    for elements in (0, 1, 1 << 16, (1 << 16) + 1, 1 << 20, (1 << 20) + 1):
+        for dtype in (torch.int8, torch.bool, torch.float32, torch.complex64):
+            tensor = torch.zeros(1, dtype=dtype).expand(elements).as_subclass(OnGpu)
+            found[f"{elements} {dtype}"] = [copies.may_have(tensor), copies.is_small(tensor, 5)]
+    learned = torch.zeros(2, requires_grad=True).as_subclass(OnGpu)
+    found["others"] = [copies.may_have(learned), copies.may_have(torch.zeros(2))]
+    gold("followed", found)
+
+
+NAMES = """
+add.Tensor add_.Tensor add.out copy_ fill_.Scalar empty.memory_format empty_like zeros full arange
+randn rand uniform_ bernoulli_.float randperm nonzero topk view transpose.int as_strided squeeze t_
+detach_ resize_ matmul linear native_batch_norm cudnn_batch_norm index_put_ unique_dim equal
+_local_scalar_dense sum all clamp embedding conv2d cat sort.values max.dim_max to_sparse isnan
+_sparse_coo_tensor_with_dims_and_tensors rrelu_with_noise scatter_add_ randint
+"""
+
+
+def test_how_operators_are_followed(gold: Gold) -> None:
+    follower, found = Program().follower, {}
+    for name in NAMES.split():
+        short, _, overload = name.partition(".")
+        operator = Operator(torch, f"aten::{short}", overload)
+        found[name] = {
+            "flags": follower._flags(operator),
+            "shape": [operator.arguments, operator.results, operator.device, operator.written],
+            "traits": [operator.is_view, operator.has_tensors, operator.is_random, operator.out],
+        }
+        found[name]["described"] = follower._describe(5, f"aten::{short}", overload)
+    found["nothing"] = {"described": follower._describe(6, "aten::nothing", "")}
+    gold("operators", found)
+
+
+# --- reads
+
+
+def called(module: str, name: str, line: str, run: Any, **variables: Any) -> Any:
+    """What a function returns that is called in a line of another module, with some variables."""
+    file = f"/{module}/program.py"
+    source = f"def {name}(run, {', '.join(variables)}):\n    return run()  # {line}\n"
+    linecache.cache[file] = len(source), None, source.splitlines(keepends=True), file
+    names: dict[str, Any] = {"__name__": module}
+    exec(compile(source, file, "exec"), names)
+    return names[name](run, **variables)
+
+
+def frame_of_caller() -> FrameType:
+    frame = sys._getframe().f_back
+    assert frame is not None
+    return frame
+
+
+BOXES = [*range(7)]
+SAMPLER = SimpleNamespace(batch_size_per_image=6, positive_fraction=0.5)
+VARIABLES: dict[str, Any] = {
+    "self": SimpleNamespace(
+        **vars(SAMPLER), fg_bg_sampler=SAMPLER, detections_per_img=4, topk_candidates=9,
+        neg_to_pos_ratio=2.5, _init_scale=65536.0,
+    ),
+    **dict.fromkeys(
+        ("keep", "boxes", "dets", "match_quality_matrix", "scores", "valid", "valid_idxs_per_image",
+         "matched_idxs_per_image", "levels", "keep_idxs"), BOXES,
+    ),
+    "mask": BOXES[:5],
+    "sampled_neg_inds": [BOXES, BOXES[:2]],
+    "pos_inds_img": [BOXES, BOXES[:2]],
+    "labels": [BOXES, BOXES[:3], [], [], BOXES],
+    "img_id": 1,
+    "level": 1,
+    "x_filtered": BOXES[:3],
+    "targets": [{"labels": BOXES}, {"labels": BOXES[:2]}],
+    "targets_per_image": {"labels": BOXES[:6]},
+    "cur_len": 20,
+    "decoder_prompt_len": 8,
+}  # fmt: skip
+LINES = ("x", "positive = y", "sampled_pos_inds", "valid_idxs", "cls_loss[a]", ":output_length",
+         ":max_generated_length", "float(loss)", "ys > 1", "abs(gtd_new) <= a")  # fmt: skip
+
+
+def test_values_that_are_known(gold: Gold) -> None:
+    found: dict[str, Any] = {}
+    keys = [*known_values._OF_PYTORCH, *known_values._OF_LIBRARIES, ("torch", "elsewhere")]
+    for module, name in keys:
+        for line in LINES:
+            frame = called(module, name, line, frame_of_caller, **VARIABLES)
+            number = known_values.in_library(frame.f_back or frame)
+            inner = called(module, name, line, lambda: sys._getframe(1), **VARIABLES)
+            bits = [
+                known_values.in_function(inner, size) if "float(" not in line else None
+                for size in (1, 2, 4, 8)
+            ]
+            found[f"{module} {name} {line}"] = [number, known_values.in_library(inner), bits]
+        empty = called(module, name, "x", lambda: sys._getframe(1), self=None)
+        found[f"{module} {name}"] = [known_values.in_library(empty)]
+    operators = (["add"], ["normal_", "x"], ["repeat_interleave"], ["allclose"])
+    found["operators"] = [
+        known_values.in_operators(names, size) for names in operators for size in (1, 4)
+    ]
+    gold("known_values", found)
+
+
+@pytest.mark.parametrize(
+    ("values", "operators", "size", "given", "read"),
+    [
+        ({}, "item", 8, {}, 0),
+        ({"*": 3}, "item", 8, {}, 3),
+        ({"program.py:2": 5}, "item", 4, {}, 5),
+        ({"loss": 6, "*": 1}, "item", 2, {}, 6),
+        ({"los": 6}, "item", 2, {}, 0),
+        ({}, "nonzero", 8, {"usual": 4}, 4),
+        ({}, "nonzero_static", 8, {"usual": 4}, 0),
+        ({"loss": 9.7}, "masked_select", 8, {"usual": 4}, 9),
+        ({"loss": -2}, "unique", 8, {}, 0),
+        ({}, "x normal_", 1, {}, 1),
+        ({}, "item", 8, {"numbers": [7, 8]}, 7),
+        ({"loss": 2}, "item", 8, {"numbers": [7]}, 7),
+        ({}, "item", 8, {"assumed": 12}, 12),
+        ({"loss": 2}, "item", 8, {"assumed": 12}, 2),
+    ],
+)
+def test_what_a_read_returns(
+    values: dict[str, float], operators: str, size: int, given: dict[str, Any], read: int
+) -> None:
+    """In a line of a program that reads a loss; the type of what is read is that of its size."""
+    core: Any = Core(operators, {1: 0, 2: 2, 4: 3, 8: 4}.get(size, 4))
+    reads = Reads(core, values, 0, 0.5)
+    reads.watch(torch)
+    room = ctypes.create_string_buffer(8)
+    ends = []
+    if "numbers" in given:
+        ends.append(reads.answer_until(given["numbers"]))
+    if "assumed" in given:
+        ends.append(reads.assume_until(given["assumed"]))
+    if "usual" in given:
+        ends.append(reads.usually_until(2 * given["usual"]))
+    noted = reads.note_until()
+    called("main", "main", "loss.item()", partial(reads._on_read, ctypes.addressof(room), size))
+    assert int.from_bytes(room.raw, "little") == read
+    shaped = operators in ("nonzero", "masked_select", "unique")
+    noted_numbers = noted()
+    assert noted_numbers == ([read] if noted_numbers else [])
+    assert bool(noted_numbers) == (shaped or "numbers" in given)
+    for end in ends:
+        end()
+    site = "program.py:2 return run() # loss.item()"
+    told = "numbers" in given or "normal_" in operators or ("assumed" in given and not values)
+    assert reads.sites == ({} if told else {site: 1})
+    assert reads.shapes == ({site: 1} if shaped and "loss" not in values else {})
+    assert reads.chosen == (
+        not told and any(name in values for name in ("loss", "*", "program.py:2"))
+    )
+    assert set(reads.unused) <= values.keys()
+
+
+def test_sites_are_those_of_the_program() -> None:
+    inner = called("torch.nn", "forward", "inner", lambda: call_site(sys._getframe(1)))
+    assert inner.startswith("test_inside.py:")  # the first that is not PyTorch's
+    outer = called("other", "main", "y" * 90, lambda: call_site(sys._getframe(1)))
+    assert outer == "program.py:2 return run() # ..."
+
+
+# --- the others
+
+
+def test_workspaces_are_added_to_snapshots() -> None:
+    uses = [(4096, 512, 77, 0, 1), (0, 64, 78, 1, 0)]
+
+    def tell(room: Any, _count: Any) -> int:
+        for n, use in enumerate(uses if room is not None else ()):
+            room[n] = use
+        return len(uses)
+
+    def count(counts: Any) -> None:
+        counts[1] = 5
+
+    library = SimpleNamespace(
+        null_workspace_rules=lambda: b"gemm fft",
+        null_workspace_bound=lambda: 9,
+        null_workspaces=tell,
+        null_workspaces_unknown=count,
+    )
+    found = Workspaces(library)
+    told = [(0, 77, 4096, 512, "fft"), (1, 78, 0, 64, "gemm")]
+    assert found.uses() == told
+    assert (found.unknown(), found.bound()) == ({"fft": 5}, 9)
+    memory = SimpleNamespace(_snapshot=lambda device=None: {"segments": [device]})
+    found.watch(SimpleNamespace(cuda=SimpleNamespace(memory=memory)))
+    assert memory._snapshot(3) == {"segments": [3], KEY: told}
+    uses.clear()
+    assert memory._snapshot() == {"segments": [None]}
+
+
+def test_nvidia_smi(gold: Gold, monkeypatch: pytest.MonkeyPatch) -> None:
+    card = {"count": 2, "name": "H100", "memory": 80 << 30, "compute_capability": 90}
+    monkeypatch.setenv("ALLOCBENCH_NULL", json.dumps({"settings": card}))
+    found = {}
+    for line in (
+        "-L",
+        "--list-gpus",
+        "--query-gpu=name,memory.total,index,power.draw --format=csv",
+        "--query-gpu=gpu_uuid, compute_cap --format=csv,noheader",
+        "--query-gpu=memory.total,count --format=csv,noheader,nounits",
+        "--query-gpu=name",
+        "--query-gpu=name --format=json",
+        "",
+    ):
+        monkeypatch.setattr(sys, "argv", ["nvidia-smi", *line.replace(", ", ",").split()])
+        with redirect_stdout(io.StringIO()) as printed:
+            code = nvidia_smi.main()
+        found[line] = [code, printed.getvalue()]
+    gold("nvidia_smi", found)
+
+
+def test_a_process_waits_for_those_that_have_not_written(tmp_path: Path) -> None:
+    running = Running(tmp_path)
+    first = running.begin()
+    assert Running(tmp_path).begin() == first
+    running.wait_for_children()  # it does not descend from itself
+    running.end()
+    running.end()
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
