@@ -12,7 +12,9 @@ import importlib.util
 import io
 import json
 import linecache
+import subprocess
 import sys
+import time
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -206,6 +208,70 @@ def test_guesses(share: float, gold: Gold) -> None:
             known = [None if one is None else one.tolist() for one in results]
             found[f"{name} {[*values[0].shape]} {values[0].dtype}"] = known
     gold(f"guesses_{share}", found)
+
+
+SCORES = torch.zeros(3, 1000)
+MASKS = torch.zeros(4, 6, dtype=torch.bool)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3])
+def test_guesses_of_large_and_of_several_rows(share: float, gold: Gold) -> None:
+    """Several calls of one program; `generate` of transformers chooses itself."""
+    program, found = Program(share), dict[str, Any]()
+    calls: list[tuple[str, tuple[Any, ...]]] = [
+        *((("topk", (SCORES, count))) for count in (1, 2, 500, 501, 700)),
+        *(
+            (("argmax", (scores, dim)))
+            for scores in (SCORES, SCORES[:, :8])
+            for dim in (None, 0, 1)
+        ),
+        *((("sum.dim_IntList", (MASKS, [dim]))) for dim in (0, 1)),
+        ("all.dim", (MASKS, 1)),
+        ("nonzero", (MASKS,)),
+        ("sort", (SCORES[:, :6], 0)),
+        ("min.dim", (SCORES[:, :9], 1)),
+        ("multinomial", (SCORES[:, :600] + 1, 3)),
+        ("linalg_matrix_exp", (torch.zeros(2, 3, 3),)),
+        ("linalg_matrix_exp", (torch.zeros(3, 3),)),
+    ]
+    for n, (name, values) in enumerate(calls):
+        results, _ = program.runs(name, *values, known=False)
+        shown = [
+            None if one is None else (one.tolist() if one.numel() < 40 else one.numpy())
+            for one in results
+        ]
+        again = called(
+            "transformers.generation.utils",
+            "sample",
+            "x",
+            partial(program.runs, name, *values, known=False),
+        )
+        found[f"{n} {name}"] = [shown, [one is None for one in again[0]]]
+    gold(f"guesses_of_rows_{share}", found)
+
+
+def test_random_numbers_follow_from_the_generator() -> None:
+    """With the same seed, a program reads the same numbers again, and none of those of the host."""
+    program, drawn = Program(), list[Any]()
+    for seed in (1, 1, 2):
+        generator = torch.Generator()
+        for name, values in {
+            "uniform_": (torch.zeros(5), 2.0, 3.0),
+            "normal_": (torch.zeros(5), 10.0, 0.01),
+            "bernoulli_.float": (torch.zeros(50), 0.5),
+            "random_.from": (torch.zeros(5, dtype=torch.int64), 7, 9),
+        }.items():
+            (found,), _ = program.runs(name, *values, generator.manual_seed(seed))
+            drawn.append(found.tolist())
+    assert drawn[:4] == drawn[4:8] != drawn[8:]
+    for uniform, normal, coins, numbers in (drawn[:4], drawn[8:]):
+        assert all(2 <= one < 3 for one in uniform)
+        assert all(abs(one - 10) < 1 for one in normal)
+        assert {*coins} == {0, 1}
+        assert {*numbers} <= {7, 8}
+    for tensor in (torch.zeros(1 << 17), torch.zeros(3, dtype=torch.complex64)):
+        (found,), _ = program.runs("normal_", tensor, 0.0, 1.0, torch.Generator(), known=False)
+        assert found is None
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -448,6 +514,62 @@ def test_nvidia_smi(gold: Gold, monkeypatch: pytest.MonkeyPatch) -> None:
             code = nvidia_smi.main()
         found[line] = [code, printed.getvalue()]
     gold("nvidia_smi", found)
+
+
+@pytest.mark.parametrize("most", [None, 5, 7])
+def test_generation_ends_at_its_length(most: int | None) -> None:
+    class Criteria:
+        max_length = most
+
+        def __call__(self, input_ids: Any, scores: Any) -> Any:
+            return input_ids
+
+    class Mixin:
+        def _has_unfinished_sequences(self) -> Any:
+            return "asked"
+
+        @staticmethod
+        def _beam_search_has_unfinished_sequences() -> Any:
+            return "beams"
+
+    utils: Any = SimpleNamespace(StoppingCriteriaList=Criteria, GenerationMixin=Mixin)
+    known_values.end_at_length(utils)
+    known_values.end_at_length(
+        SimpleNamespace(StoppingCriteriaList=Criteria, GenerationMixin=object)
+    )
+    criteria, mixin, told = Criteria(), Mixin(), []
+    for length in (4, 5, 6, 7, 4):
+        criteria(torch.zeros(2, length), None)
+        told.append(
+            (mixin._has_unfinished_sequences(), mixin._beam_search_has_unfinished_sequences())
+        )
+    ended = [most is not None and length >= most for length in (4, 5, 6, 7, 4)]
+    assert [one for one, _ in told] == [False if end else "asked" for end in ended]
+    assert [one for _, one in told] == ["beams" if most is None or end else True for end in ended]
+
+
+def test_positions_begin_anew_only_if_they_are_known() -> None:
+    masking = SimpleNamespace(find_packed_sequence_indices=lambda ids: ids.shape)
+    program, compiling = Program(), False
+    known_values.know_packed(masking, lambda: compiling, program.copies)
+    known_values.know_packed(SimpleNamespace(), lambda: compiling, program.copies)
+    find, there = masking.find_packed_sequence_indices, on_gpu(X)
+    assert (find(X), find(there)) == (X.shape, None)
+    program.copies.keep(there, X)
+    assert find(there) == X.shape
+    compiling = True
+    assert find(on_gpu(X)) == X.shape
+
+
+def test_a_process_waits_for_its_children(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    code = "import os,sys,time; f=open(f'{sys.argv[1]}/{os.getpid()}.running','w'); f.close(); "
+    code += "open(sys.argv[1]+'/begun','w').close(); time.sleep(0.4); os.remove(f.name)"
+    with subprocess.Popen([sys.executable, "-S", "-c", code, str(tmp_path)]):
+        while not begun.exists():
+            time.sleep(0.01)
+        Running(tmp_path).wait_for_children()
+        assert not [*tmp_path.glob("*.running")]
 
 
 def test_a_process_waits_for_those_that_have_not_written(tmp_path: Path) -> None:

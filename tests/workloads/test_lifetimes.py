@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 from pathlib import Path
 
@@ -72,25 +71,6 @@ def test_columns_as_minimalloc_takes_them(tmp_path: Path, text: str) -> None:
     assert (blocks.ids, blocks.size.tolist()) == (("b1", "b2"), [4, 5])
     assert (blocks.first.tolist(), blocks.last.tolist()) == ([0, 3], [3, 9])
     assert read(path).max_load == 5
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "\ufeffID;Lower;UPPER;Size\nb1;0;3;4,0\nb2;3;9;5\n",
-        "id\tlower\tupper\tsize\tcolor\nb1\t0\t3\t4\tred\n\nb2\t3\t9\t5\n",
-        '"id", lower, upper, "size"\n"b1", 0, 3.0, "4"\nb2, 3, 9, 5e0\n,,,\n',
-        "size|end|start|buffer\n4|2|0|b1\n5|8|3|b2\n",
-    ],
-)
-@pytest.mark.parametrize("zipped", [False, True])
-def test_lifetimes_as_people_write_them(tmp_path: Path, text: str, zipped: bool) -> None:
-    path = tmp_path / "blocks"
-    path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
-    assert holds_lifetimes(path)
-    blocks = read_lifetimes(path)
-    assert (blocks.ids, blocks.size.tolist()) == (("b1", "b2"), [4, 5])
-    assert (blocks.first.tolist(), blocks.last.tolist()) == ([0, 3], [3, 9])
 
 
 def test_a_plan_is_the_csv_with_offsets() -> None:

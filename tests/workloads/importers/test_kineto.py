@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 import torch
 
-from allocbench.workloads import ALLOC, FREE, MARK, Trace, read
+from allocbench.workloads import ALLOC, MARK, Trace, read
 from allocbench.workloads.importers import json_elements
-from tests.commands import QUICK, folder, output, run
+from tests.commands import folder
 from tests.traces import message_of
 from tests.work import lines_run
 
@@ -72,48 +72,6 @@ def test_snapshots_as_pytorch_writes_them() -> None:
     assert trace.steps == 3
     assert {"aten::addmm", "aten::mm"} <= set(labels(trace))
     assert trace.provenance.device == "cpu"
-
-
-def test_operators_on_the_same_thread_are_labels() -> None:
-    path = profile(
-        memory(5, 0xA00, 512),
-        ran("aten::linear", 1, 100),
-        ran("aten::addmm", 2, 50),
-        ran("aten::empty", 4, 3),
-        ran("elsewhere", 4, 3, tid=2),
-        ran("aten::over", 1.5, 0.2),
-        memory(60, 0xB00, 1024),
-        memory(61, 0xA00, -512),
-        memory(300, 0xA00, 5),
-        ran("forward", 59.5, 9, cat="user_annotation"),
-        ran("ProfilerStep#1", 0.5, 900, cat="user_annotation"),
-        ran("on the GPU", 1, 9, cat="gpu_user_annotation"),
-        {"ph": "M", "name": "process_name"},
-    )
-    trace = read(path)
-    assert trace.op.tolist() == [MARK, ALLOC, MARK, ALLOC, FREE, ALLOC]
-    assert labels(trace) == ["", "aten::addmm", "", "aten::linear", "", ""]
-    assert [trace.labels[trace.block[n]] for n in (0, 2)] == ["step", "forward"]
-    assert trace.time_ns is not None
-    assert trace.time_ns.tolist() == [0, 0, 55_000, 55_000, 56_000, 295_000]
-    assert trace.provenance.device == "cuda:0"
-    assert trace.provenance.extra["sizes"] == "allocated"
-    assert "profile" in run(f"compare profile.dat {QUICK}").stdout
-
-
-def test_devices() -> None:
-    path = profile(memory(1, 1, 7, -1, 0), memory(2, 1, 8, 1), memory(3, 1, 9, 1))
-    assert read(path).size.tolist() == [8, 0, 9]  # the only GPU, and not the processor
-    assert read(path, device="cpu").size.tolist() == [7]
-    path = profile(memory(1, 1, 7, -1, 0), memory(2, 1, 8, 1), memory(3, 1, 9, 2))
-    told = "cpu (1 events), cuda:1 (1 events), cuda:2 (1 events)"
-    assert message_of(lambda: read(path)) == (
-        f"{path}: holds the events of several devices: {told}; choose one: FILE:device=N"
-    )
-    for device in (2, "2", "cuda:2"):
-        assert read(path, device=device).size.tolist() == [9]
-    assert f"has no device '3'; its devices are {told}" in message_of(lambda: read(path, device=3))
-    assert "cuda:1" in output("inspect profile.dat:device=1")
 
 
 def test_a_plain_list_of_events_and_long_headers_are_read() -> None:
@@ -217,28 +175,6 @@ def test_a_packed_file_that_was_cut_off(pack: Callable[[bytes], bytes]) -> None:
     assert 0 < len(trace) < len(sizes)
     assert trace.size.tolist() == sizes[: len(trace)]
     assert "ends in the middle" in trace.provenance.extra["note"]
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ('{"traceEvents": []}', "holds no memory events; profile with profile_memory=True"),
-        ('{"traceEvents": 3}', "is JSON, but has no array 'traceEvents'"),
-        ('{"a": "\\"traceEvents\\""} ', "its format is not recognized"),
-        ('{"a": ["traceEvents"]}', "is JSON, but has no array 'traceEvents'"),
-        ('{"traceEvents": [{}', "is truncated: its JSON does not end"),
-        ('{"traceEvents": [{}]', "is truncated: its JSON does not end"),
-        ('{"traceEvents": [{"na', "is truncated or not JSON: the value at character 17"),
-        ('{"traceEvents": [{}}', "is not JSON at character 19"),
-        ('{"traceEvents": [nonsense]}', "is truncated or not JSON: the value at character 17"),
-        ('{"traceEvents": [{}]} {}', "is not JSON at character 22"),
-        ('{"traceEvents": [' + "[" * 200_000, "is JSON nested too deeply"),
-        ('{"traceEvents": [' + "9" * 5000, "Exceeds the limit"),
-    ],
-)
-def test_files_that_are_not_profiles(text: str, told: str) -> None:
-    Path("profile.dat").write_text(text)
-    assert told in message_of(lambda: read("profile.dat"))
 
 
 def nested(depth: int, name: str) -> Path:

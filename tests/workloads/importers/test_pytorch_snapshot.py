@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from allocbench.workloads import ALLOC, FREE, MARK, Trace, read
-from allocbench.workloads.formats import SNAPSHOT_INSTEAD
+from allocbench.workloads import ALLOC, FREE, Trace, read
 from tests.commands import QUICK, error, folder, output, run
 from tests.traces import assert_same, message_of
 from tests.workloads.importers.snapshots import (
@@ -121,41 +120,6 @@ def test_both_spellings_of_a_waiting_block_and_the_older_history(named: Named) -
     assert_same(read(named(data["segments"])), trace)  # as torch.cuda.memory_snapshot() returns
 
 
-def test_events_that_do_not_fit_together_are_mended_and_counted(named: Named) -> None:
-    recorder = Recorder()
-    address = recorder.alloc(8)
-    recorder.free(address)
-    recorder.events += [recorder.events[-1]]  # freed twice
-    recorder.events += [recorder.events[1]] * 2  # allocated twice
-    recorder.events += [recorder.events[1] | {"addr": 5, "size": 0}]
-    trace = read(named(snapshot(recorder)))
-    assert rows(trace) == [
-        *((ALLOC, 0, 8, 0), (FREE, 0, 0, 0), (ALLOC, 1, 8, 0)),
-        *((FREE, 1, 0, 0), (ALLOC, 2, 8, 0)),
-    ]
-    counts = {"requests_for_no_bytes": 1, "frees_left_out": 1, "frees_missing": 1}
-    assert counts.items() <= trace.provenance.extra.items()
-
-
-def test_annotations_are_marks_where_they_begin(named: Named) -> None:
-    recorder = Recorder()
-    address = recorder.alloc(8)
-    time = recorder.events[-1]["time_us"]
-    recorder.free(address)
-    data = snapshot(recorder)
-    data["external_annotations"] = [
-        {"device": 0, "name": "forward", "stage": "START", "time_us": time + 1},
-        {"device": 0, "name": "forward", "stage": "END", "time_us": time + 9},
-        {"device": 1, "name": "elsewhere", "stage": "START", "time_us": time},
-        {"device": 0, "name": "ProfilerStep#3", "stage": "START", "time_us": time - 1},
-    ]
-    trace = read(named(data))
-    assert [op for op, *_ in rows(trace)] == [MARK, ALLOC, MARK, FREE]
-    marks = [trace.labels[block] for op, block, *_ in rows(trace) if op == MARK]
-    assert marks == ["step", "forward"]
-    assert trace.steps == 1
-
-
 def test_a_snapshot_of_several_devices(named: Named) -> None:
     one, three = Recorder(1), Recorder(3)
     one.alloc(11)
@@ -254,65 +218,3 @@ def test_an_event_with_thirty_frames_takes_less_than_its_frames(
 
 
 # --- what it must not be
-
-
-WHOLE = f"a number from 0 to {2**63 - 1}"
-NO_EVENT = "one of its 'device_traces' is not a list of dicts with 'action' and 'size'"
-
-
-@pytest.mark.parametrize(
-    ("data", "told"),
-    [
-        ([], f"holds no events and no live blocks; {SNAPSHOT_INSTEAD}"),
-        ({"a": 1}, "is a pickle, but not a memory snapshot: it has no 'segments'"),
-        (7, "is a pickle, but not a memory snapshot: it has no 'segments'"),
-        ({"segments": 3}, "its 'segments' is not a list of dicts with 'total_size'"),
-        ({"segments": [3]}, "its 'segments' is not a list of dicts with 'total_size'"),
-        ({"device_traces": {}}, "its 'device_traces' is not a list of lists"),
-        (
-            {"segments": [{"total_size": 1, "blocks": 3}]},
-            "segment 0 in the file is not valid: its 'blocks' is 3, not a list of its own of dicts,"
-            " each a block",
-        ),
-        (
-            {"segments": [{"total_size": 1, "blocks": [{"size": 3}]}]},
-            "segment 0 in the file is not valid: its 'blocks' is a list, not a list of its own of"
-            " dicts, each a block",
-        ),
-        (
-            {"segments": [{"total_size": 1, "device": "a"}]},
-            f"segment 0 in the file is not valid: its 'device' is 'a', not {WHOLE}",
-        ),
-        (
-            {"segments": [{"blocks": [{"size": -1, "state": "active_allocated"}]}]},
-            f"block 0 in the file is not valid: its 'size' is -1, not {WHOLE}",
-        ),
-        ({"device_traces": [[3]]}, NO_EVENT),
-        ({"device_traces": [[{"size": 3}]]}, NO_EVENT),
-        (
-            {"segments": [], "external_annotations": [{}]},
-            "its 'external_annotations' is not a list of dicts with 'stage' and 'name' and"
-            " 'time_us'",
-        ),
-        (
-            {"device_traces": [[{"action": "alloc", "size": "x", "addr": 1}]]},
-            f"event 0 in the file is not valid: its 'size' is 'x', not {WHOLE}",
-        ),
-        (
-            {"device_traces": [[{"action": "alloc", "size": 1 << 64, "addr": 1}]]},
-            f"event 0 in the file is not valid: its 'size' is a number of 9 bytes, not {WHOLE}",
-        ),
-        (
-            {"device_traces": [[{"action": "alloc", "size": -5, "addr": 1}]]},
-            f"event 0 in the file is not valid: its 'size' is -5, not {WHOLE}",
-        ),
-        (
-            {"device_traces": [[{"action": ["alloc"], "size": 5, "addr": 1}]]},
-            "event 0 in the file is not valid: its 'action' is a list, not a text",
-        ),
-    ],
-)
-@pytest.mark.parametrize("how", [2, 4])
-def test_a_pickle_of_something_else(named: Named, data: Any, told: str, how: int) -> None:
-    path = named(pickled(data, how))
-    assert message_of(lambda: read(path)) == f"{path}: {told}"

@@ -13,7 +13,6 @@ import pytest
 from allocbench.workloads.serving import model_configs
 from allocbench.workloads.serving.architectures import (
     Architecture,
-    Quantization,
     Stored,
     divided,
     listed,
@@ -97,22 +96,6 @@ def test_a_configuration_is_the_listed_model(tmp_path: Path) -> None:
     assert model_from() == listed("llama-3.1-8b")
     write(tmp_path, LLAMA)
     assert model_configs.read(tmp_path) == listed("llama-3.1-8b")
-
-
-def test_a_configuration_says_what_differs() -> None:
-    qwen = model_from(architectures=["Qwen2ForCausalLM"], tie_word_embeddings=True)
-    assert qwen.model.qkv_bias == 1
-    assert "head" not in dict(qwen.weights)
-    assert dict(model_from(attention_bias=True).weights)["o_bias"] == 4096 * 2
-    awq = {"quant_method": "awq", "bits": 4, "group_size": 64}
-    assert model_from(quantization_config=awq).quantization == Quantization(4, 64)
-    packed = {"weights": {"num_bits": 8, "strategy": "channel", "group_size": None}}
-    compressed = {"quant_method": "compressed-tensors", "config_groups": {"group_0": packed}}
-    assert model_from(quantization_config=compressed).quantization == Quantization(8)
-    yarn = {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32768}
-    assert model_from(rope_scaling=yarn, max_position_embeddings=32768).positions == 131072
-    linear = {"rope_type": "linear", "factor": 2.5}
-    assert model_from(rope_scaling=linear, max_position_embeddings=4096).positions == 10240
 
 
 def test_what_is_not_known_of_another_architecture_is_not_said() -> None:

@@ -151,20 +151,6 @@ def test_common_prefixes_are_chosen_by_zipfs_law() -> None:
     assert drawn.prompt.min() > 1024
 
 
-def test_azure() -> None:
-    result = log(AZURE)
-    assert result.arrival.tolist() == pytest.approx([0, 2.5, 4.314579])
-    assert (result.prompt.tolist(), result.output.tolist()) == ([374, 879, 396], [44, 55, 109])
-    assert (result.prefix, result.skipped) == (None, 1)
-    at_once = log(
-        AZURE.partition("\n")[0]
-        + "".join(f"\n2023-11-16 18:15:{60 - n % 2 - 1},{n + 1},1" for n in range(200))
-    )
-    assert at_once.prompt.tolist() == [*range(2, 201, 2), *range(1, 201, 2)]
-    later = AZURE.replace("6805900", "680590+00:00").replace("\n", "\r\n")
-    assert log(later).prompt.tolist() == [374, 879, 396]
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -185,14 +171,6 @@ def test_a_log_that_another_program_exported(old: str, new: str) -> None:
     assert found.arrival.tolist() == expected.arrival.tolist()
     assert found.prompt.tolist() == expected.prompt.tolist()
     assert found.output.tolist() == expected.output.tolist()
-
-
-def test_burstgpt_columns_are_found_by_name() -> None:
-    result = log(BURST)
-    assert (result.arrival.tolist(), result.prompt.tolist()) == ([0, 40.5], [472, 1087])
-    assert (result.output.tolist(), result.skipped) == ([18, 230], 1)
-    later = log(BURST_LATER)
-    assert (later.arrival.tolist(), later.prompt.tolist()) == ([0, 1], [472, 1087])
 
 
 @pytest.mark.parametrize(
@@ -265,17 +243,6 @@ def test_columns_are_recognized_by_their_meaning(
     (tmp_path / "log").write_text(text)
     trace = read(tmp_path / "log", model="llama-3-8b")
     assert trace.provenance.extra["note"] == found.rule
-
-
-def test_mooncake() -> None:
-    result = log(MOONCAKE)
-    assert (result.arrival.tolist(), result.prompt.tolist()) == ([0, 27.5], [1100, 520])
-    assert (result.output.tolist(), result.prefix) == ([5, 7], [[0, 1, 2], [0, 9]])
-    assert log("\ufeff" + MOONCAKE).prompt.tolist() == [1100, 520]
-    long = '{"timestamp": 0, "input_length": 9, "output_length": 5, "hash_ids": ['
-    long += ", ".join("1234567" for _ in range(20_000)) + "]}\n"
-    assert logs.is_log(long.encode()[: 1 << 16])
-    assert len(log(long)) == 1
 
 
 def test_prompts_of_bailian_share_pages_of_16_tokens(tmp_path: Path) -> None:
