@@ -106,6 +106,7 @@ class Program:
 
     def __init__(self, share: float = 0.0) -> None:
         self.core: Any = Core()
+        self.alive = list[Any]()  # nothing else gets the same address
         self.reads = Reads(self.core, {}, 0, share)
         self.copies = HostCopies(torch, self.core)
         self.follower = Follower(torch, None, self.copies, self.reads)
@@ -126,6 +127,7 @@ class Program:
         made = operator.call(given)
         results = [*made] if isinstance(made, tuple) else [made]
         outputs = there[:1] if operator.written else [on_gpu(result) for result in results]
+        self.alive += [there, outputs]
         if finish is not None:
             finish(outputs)
         return [self.copies.get(output) for output in outputs], results
