@@ -12,6 +12,7 @@ import importlib.util
 import io
 import json
 import linecache
+import struct
 import subprocess
 import sys
 import time
@@ -497,8 +498,11 @@ def test_workspaces_are_added_to_snapshots() -> None:
     assert memory._snapshot() == {"segments": [None]}
 
 
-def test_nvidia_smi(gold: Gold, monkeypatch: pytest.MonkeyPatch) -> None:
-    card = {"count": 2, "name": "H100", "memory": 80 << 30, "compute_capability": 90}
+def test_nvidia_smi(gold: Gold, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usage = tmp_path / "usage"
+    usage.write_bytes(struct.pack("<QQ", 0, 5 << 30))
+    card = {"count": 2, "name": "RTX", "memory": 80 << 30, "compute_capability": 89}
+    card["usage"] = str(usage)
     monkeypatch.setenv("ALLOCBENCH_NULL", json.dumps({"settings": card}))
     found = {}
     for line in (
@@ -506,6 +510,7 @@ def test_nvidia_smi(gold: Gold, monkeypatch: pytest.MonkeyPatch) -> None:
         "--list-gpus",
         "--query-gpu=name,memory.total,index,power.draw --format=csv",
         "--query-gpu=gpu_uuid, compute_cap --format=csv,noheader",
+        "--query-gpu=memory.used,memory.free,utilization.gpu,utilization.memory --format=csv",
         "--query-gpu=memory.total,count --format=csv,noheader,nounits",
         "--query-gpu=name",
         "--query-gpu=name --format=json",
