@@ -150,6 +150,10 @@ def test_a_log_of_requests_as_parquet_takes_options(tmp_path: Path) -> None:
             "line 4: 'f,0,0': ",
         ),
         (pa.table({"x": [[1], [2]]}), "without a table of events; its columns are x"),
+        (
+            pa.Table.from_arrays([pa.array(["a"]), pa.array(["f"])], ["op", "op"]),
+            "without a table of events; its columns are op, op",
+        ),
         (pa.table({"op": ["a" * 70_000], "id": [1], "size": [1]}), "'op' has a value of 70,000 by"),
         (pa.table({"x": [1]}), "so it is read as CSV: its format is not recognized: line 1 is"),
     ],

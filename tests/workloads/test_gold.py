@@ -27,7 +27,7 @@ from allocbench.workloads import (
     xla_buffers,
 )
 from allocbench.workloads.alignment import agreement
-from allocbench.workloads.block_lifetimes import lifetimes, write_blocks
+from allocbench.workloads.block_lifetimes import lifetimes, read_offsets, write_blocks
 from allocbench.workloads.block_origins import (
     ACTIVATIONS,
     BACKWARD,
@@ -410,6 +410,27 @@ def test_graphs(gold: Gold, tmp_path: Path) -> None:
             model[rng.randrange(len(model))] = rng.choice([0, 1, 2, 4, 6, 9, 255])
         found[f"tflite {seed}"] = outcome(read, bytes(model))
     gold("graphs", found)
+
+
+def test_offsets_of_a_plan(gold: Gold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    path, blocks = Path("plan"), lifetimes(make([(ALLOC, n, 8) for n in range(3)]))
+    rows: tuple[str, ...] = (
+        "0,0\n1,8\n2,16\n",
+        "2,16\n0,0x10\n1,8.0\n",
+        "0,0\n1,8\n",
+        "0,0\n0,1\n1,2\n2,3\n",
+    )
+    rows += ("0,0\n1,8\n3,16\n", "0,x\n1,8\n2,4\n", f"0,{2**63}\n1,8\n2,4\n", "0,-1\n1,1\n2,2\n")
+    found = {"nothing": outcome(read_offsets, path, blocks)}
+    for text in (
+        *("id,offset\n" + one for one in rows),
+        "id,x\n0,1\n",
+        "offset,id,y\n5,0,1\n6,1,\n7,2,\n",
+    ):
+        path.write_text(text)
+        found[text] = outcome(read_offsets, path, blocks)
+    gold("offsets", found)
 
 
 # --- coverage, settings, options, numbers
