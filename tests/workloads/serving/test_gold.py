@@ -88,6 +88,8 @@ _LOGS = {
     "zones": AZURE.replace("00,", "+01:30,"),
     "whole": CONVERSATIONS,
     "without times": "prompt_tokens,output_tokens\n5,6\n7,8\n",
+    "no tokens": '{"input_lens": [1, 2], "output_lens": [3, "a"]}',
+    "no times": '{"input_lens": [1, 2], "output_lens": [3, 4], "start_times": [5]}',
     "sums": "prompt_tokens,output_tokens,num_requests\n5,6,1\n",
     "two": "prompt_tokens,input_len,output_tokens\n5,6,1\n",
     "late": USAGE.replace("1700000", "1700000000"),
@@ -169,6 +171,9 @@ _CONFIG: dict[str, list[Any]] = {
         ["sliding_attention"] * 4 + ["full_attention"] * 5,
     ],
     "sliding_window": [32],
+    "sliding_window_pattern": [6, 2],
+    "full_attention_interval": [4],
+    "attn_layer_period": [8],
 }
 
 
