@@ -120,11 +120,13 @@ class CacheLayout:
 def cache_layout(told: Mapping[str, Any], ranks: int = 1) -> CacheLayout:
     """The KV cache of any model, also of one that `parse` refuses.
 
-    Raises TraceError if a number is missing, or if it is not known which layers have keys and
-    values. Compressed keys and values (`kv_lora_rank`) are not divided among GPUs. Layers with a
-    sliding window form groups as in vLLM's `kv_cache_utils.py`.
+    Raises TraceError if a number is missing, if no layer has keys and values, or if it is not known
+    which ones have. Compressed keys and values (`kv_lora_rank`) are not divided among GPUs. Layers
+    with a sliding window form groups as in vLLM's `kv_cache_utils.py`.
     """
     layers = _attention_layers(told)
+    if not layers:
+        raise TraceError("none of its layers has keys and values")
     if "kv_lora_rank" in told:
         compressed = _count(told, "kv_lora_rank") + _count(told, "qk_rope_head_dim")
         return CacheLayout(compressed * _dtype(told), layers)
