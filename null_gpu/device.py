@@ -167,6 +167,12 @@ def is_null(text: str) -> bool:
     return name_of(text) == KIND
 
 
+def has_own_option(text: str) -> bool:
+    """Whether a card's options are those of a null GPU, and not of a simulated device."""
+    own = {*_OPTIONS, *workspace_rules()} - {"card", "context", "addresses"}
+    return any(part.partition("=")[0] in own for part in text.split(",")[1:])
+
+
 def read(text: str) -> NullDevice:
     """The device of a spec; raises SpecError for an unknown card or option."""
     try:

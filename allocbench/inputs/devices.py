@@ -12,7 +12,7 @@ from allocbench.base.cards import Card, cards, find, label, meant, of_device, su
 from allocbench.base.spec import SpecSyntaxError, name_of, parse
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import KIND as NULL
-from allocbench.null_gpu.device import is_null, read
+from allocbench.null_gpu.device import has_own_option, is_null, read
 
 _CARD = "card"
 SMALLEST_DEVICE = 64 << 10  # bytes
@@ -73,11 +73,16 @@ def null_device_of(text: str) -> str:
 
 
 def _with_kind(text: str, kind: str) -> str:
-    """The text with a kind of device before it, if it begins with a name, such as a card's."""
+    """The text with a kind of device before it, if it begins with a name, such as a card's.
+
+    With an option that only null GPUs have, it is one of these.
+    """
     name = text.partition(",")[0]
     kinds = {spec.partition(":")[0] for spec in DEVICE_SPECS}
     is_name = name[:1].isalpha() and ":" not in name and name not in kinds
-    return f"{kind}:{text}" if is_name or find(name) else text
+    if not is_name and not find(name):
+        return text
+    return f"{NULL if has_own_option(text) else kind}:{text}"
 
 
 def _card_named(text: str) -> tuple[str, dict[str, str]]:

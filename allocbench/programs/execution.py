@@ -37,6 +37,7 @@ _HIDDEN = (
     ". No process of it found the null GPU: Python's options -E and -I hide it, and so does an"
     " environment that the program replaces as a whole"
 )
+_TOO_FEW = ". {} has too few GPUs for the program: the option count=2 gives it two"
 
 _MUCH = 0.01
 """A workspace of an unknown size matters from this share of the largest load."""
@@ -140,8 +141,11 @@ def run(
         session.shapes,
     )
     said = _reason(printed) if quiet else _ABOVE
-    is_hidden = not session.found and _OF_GPUS.search(said)
-    _check(ran, command, said + (_HIDDEN if is_hidden else ""))
+    if not session.found and _OF_GPUS.search(said):
+        said += _HIDDEN
+    elif device is not None and "invalid device ordinal" in said:
+        said += _TOO_FEW.format(device)
+    _check(ran, command, said)
     return ran
 
 

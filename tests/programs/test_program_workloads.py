@@ -460,6 +460,9 @@ def test_the_device_of_a_program() -> None:
     assert device_of("null:l4") == l4.device
     assert device_of("null:l4,memory=20GiB") == f"sim:{20 << 30},context={198 << 20}"
     assert recorded_on("card:l4") == recorded_on("null:l4") == "null:l4"
+    assert recorded_on("l4,count=2") == "null:l4,count=2"
+    assert device_of("l4,memory=8GiB") == device_of("null:l4,memory=8GiB")
+    assert device_of("l4,addresses=up") == device_of("card:l4,addresses=up")
     assert recorded_on("sim:8GiB") is recorded_on(None) is recorded_on("card:mi300x") is None
     assert "not a card that the null GPU" in error("fit good.csv --device null:voodoo")
 
