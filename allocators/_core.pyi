@@ -444,12 +444,17 @@ class PartArrays:
 
     def __init__(self, op: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], block: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], size: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], stream: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], pool: Annotated[NDArray[numpy.uint16], dict(shape=(None,), order='C', device='cpu', writable=False)], id: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None: ...
 
+class TraceStart:
+    """What a trace has before its first event."""
+
+    def __init__(self, layout: Sequence[HeldSegment], pools: Sequence[PoolTraits]) -> None: ...
+
 class TraceParts:
     """
     A trace. `parts`: an iterable of PartArrays, each with an element or more, `events` elements in all.
     """
 
-    def __init__(self, events: int, parts: object, step_label: int, layout: Sequence[HeldSegment], pools: Sequence[PoolTraits], changes: Sequence[Change]) -> None: ...
+    def __init__(self, events: int, parts: object, step_label: int, start: TraceStart, changes: Sequence[Change]) -> None: ...
 
 class Change:
     """What a program calls before an event of its trace."""

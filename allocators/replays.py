@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator, DeviceStats, Moment, Stats
@@ -151,14 +152,20 @@ def _joined(parts: list[Columns]) -> Columns:
 
 def _parts(trace: AnyTrace, changes: Iterable[Change] = ()) -> _core.TraceParts:
     events = len(trace)
+    if trace not in _STARTS:
+        held = [] if trace.layout is None else _held(trace.layout, _first_sizes(trace))
+        traits = [
+            _core.PoolTraits(pool.use_on_oom, pool.no_split, pool.rank) for pool in trace.pools
+        ]
+        _STARTS[trace] = _core.TraceStart(held, traits)
+    parts = map(_arrays, trace.parts())
     return _core.TraceParts(
-        events,
-        map(_arrays, trace.parts()),
-        trace.step_label,
-        [] if trace.layout is None else _held(trace.layout, _first_sizes(trace)),
-        [_core.PoolTraits(pool.use_on_oom, pool.no_split, pool.rank) for pool in trace.pools],
-        _changes(changes, events),
+        events, parts, trace.step_label, _STARTS[trace], _changes(changes, events)
     )
+
+
+_STARTS = WeakKeyDictionary["AnyTrace", _core.TraceStart]()
+"""Converting them takes longer than many a replay."""
 
 
 def _first_sizes(trace: AnyTrace) -> NDArray[np.uint64]:

@@ -244,8 +244,11 @@ def _derived(
     kind[(kind == LASTING) & begun & np.isin(size, workspaces)] = WORKSPACES
     if earlier.any():
         kind[earlier & ~stays] = ACTIVATIONS
+        left |= earlier & ~stays & (ends < first_backward)  # no pass has freed what it saved yet
         kind[state] = STATE
-        _split(kind, size, step, left & ~earlier, earlier & (places_of(trace, allocs) == ""))
+        of_steps = left & ~earlier
+        shown = of_steps if of_steps.any() else left
+        _split(kind, size, step, shown, earlier & (places_of(trace, allocs) == ""))
     kind[left & np.isin(size, sizes)] = GRADIENTS
     kind[update] = UPDATE
     kind[update & (ends > end)] = STATE
@@ -331,7 +334,7 @@ def _seen_updates(trace: Trace, steps: _Steps) -> list[int]:
     """When the updates end of which the trace has events: marks may be older than these."""
     requests = np.flatnonzero(trace.op[trace.provenance.live_at_start :] <= FREE)
     first = trace.provenance.live_at_start + int(requests[0]) if len(requests) else len(trace)
-    seen: list[int] = steps.ends[steps.begins > first].tolist()
+    seen: list[int] = steps.ends[steps.ends > first].tolist()
     return seen
 
 

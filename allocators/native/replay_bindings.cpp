@@ -70,13 +70,18 @@ struct PartArrays {
   }
 };
 
+// What is known before the first event: the same for all replays of a trace.
+struct TraceStart {
+  std::vector<HeldSegment> layout;
+  std::vector<PoolTraits> pools;
+};
+
 // A trace with an iterable of PartArrays.
 struct TraceParts {
   std::size_t events;
   nb::object parts;
   std::int64_t step_label;
-  std::vector<HeldSegment> layout;
-  std::vector<PoolTraits> pools;
+  TraceStart start;
   std::vector<Change> changes;
 };
 
@@ -84,8 +89,8 @@ struct TraceParts {
 class Reading {
  public:
   explicit Reading(TraceParts const& trace)
-      : view_{trace.events, trace.step_label, trace.layout,
-              trace.pools,  trace.changes,    [this] { return next(); }},
+      : view_{trace.events,      trace.step_label, trace.start.layout,
+              trace.start.pools, trace.changes,    [this] { return next(); }},
         iterator_(nb::iter(trace.parts)) {}
   Reading(Reading const&) = delete;
   Reading& operator=(Reading const&) = delete;
@@ -122,12 +127,13 @@ void bind_replay(nb::module_& m) {
                     Array<std::uint16_t>, Array<std::uint16_t>, Array<std::uint32_t>>(),
            "op"_a.noconvert(), "block"_a.noconvert(), "size"_a.noconvert(), "stream"_a.noconvert(),
            "pool"_a.noconvert(), "id"_a.noconvert());
+  nb::class_<TraceStart>(m, "TraceStart", "What a trace has before its first event.")
+      .def(nb::init<std::vector<HeldSegment>, std::vector<PoolTraits>>(), "layout"_a, "pools"_a);
   nb::class_<TraceParts>(m, "TraceParts",
                          "A trace. `parts`: an iterable of PartArrays, each with an element or "
                          "more, `events` elements in all.")
-      .def(nb::init<std::size_t, nb::object, std::int64_t, std::vector<HeldSegment>,
-                    std::vector<PoolTraits>, std::vector<Change>>(),
-           "events"_a, "parts"_a, "step_label"_a, "layout"_a, "pools"_a, "changes"_a);
+      .def(nb::init<std::size_t, nb::object, std::int64_t, TraceStart, std::vector<Change>>(),
+           "events"_a, "parts"_a, "step_label"_a, "start"_a, "changes"_a);
   nb::class_<Change>(m, "Change", "What a program calls before an event of its trace.")
       .def(nb::init<std::size_t, bool, std::optional<std::string>, std::optional<double>>(),
            "event"_a, "trim"_a, "settings"_a.none(), "memory_fraction"_a.none());

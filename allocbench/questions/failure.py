@@ -124,11 +124,16 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
 
 
 def before(trace: Trace, event: int) -> Trace:
-    """The events of a trace before one of them, with ids below the number of their allocs."""
+    """The events of a trace before one of them, with ids below the number of their allocs.
+
+    Without the layout where some of its blocks come later: such a failure shows that no allocator
+    took it over.
+    """
     cut: dict[str, Any] = {name: column[:event].copy() for name, column in trace.columns().items()}
     blocks = cut["op"] <= FREE
     _, cut["block"][blocks] = np.unique(cut["block"][blocks], return_inverse=True)
-    return replace(trace, **cut)
+    held = trace.layout is not None and len(trace.layout.block_size) <= event
+    return replace(trace, **cut, layout=trace.layout if held else None)
 
 
 def operators(trace: Trace, events: Ints) -> list[str]:

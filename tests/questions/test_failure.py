@@ -7,7 +7,7 @@ import pytest
 
 from allocbench.questions.failure import before, first_failure, operators
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance
-from tests.traces import Event, make
+from tests.traces import Event, held_at_start, make
 
 KIB = 1 << 10
 EVENTS: list[Event] = [
@@ -77,3 +77,12 @@ def test_an_operator_is_a_label_or_else_the_last_mark() -> None:
     assert operators(make(events, labels=labels, label=label), at) == ["", "mul", "second"]
     imported = make(events, labels=labels, label=label, provenance=Provenance(kind="imported"))
     assert operators(imported, at) == ["", "mul", ""]
+
+
+@pytest.mark.parametrize(("capacity", "event"), [("4MiB", 1), ("1MiB", 0)])
+def test_a_device_that_is_too_small_for_what_was_held(capacity: str, event: int) -> None:
+    held, layout = held_at_start()
+    trace = make(held, layout=layout, provenance=Provenance(live_at_start=len(held)))
+    found = first_failure(trace, "naive", f"sim:{capacity}")
+    assert found is not None
+    assert (found.event, found.requested) == (event, held[event][2])

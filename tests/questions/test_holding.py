@@ -301,6 +301,63 @@ def test_without_marks_the_steps_are_those_of_pytorchs_optimizers() -> None:
     assert kinds(bare, int(temporary) - marks) == kinds(trace, int(temporary))
 
 
+def adam(sizes: tuple[int, ...], cut: int) -> tuple[Trace, dict[int, str]]:
+    """Four steps without the first `cut` events, and the kinds of blocks that outlive a pass."""
+    rows: list[tuple[int, int, int, int]] = []
+    live, kind = dict[str, int](), dict[int, str]()
+
+    def alloc(name: str, size: int, label: int, of: str = "") -> None:
+        live[name] = len(rows)
+        rows.append((ALLOC, live[name], size, label))
+        kind[live[name]] = of
+
+    def free(*names: str) -> None:
+        rows.extend((FREE, live.pop(name), 0, 0) for name in names)
+
+    for n, size in enumerate(sizes):
+        alloc(f"parameter {n}", size, MODEL, block_origins.PARAMETERS)
+    for step in range(4):
+        alloc("input", 3000, INPUT)
+        for n in range(len(sizes)):
+            alloc(f"activation {n}", 2000 + n, LOSS)
+        for n, size in enumerate(sizes):
+            alloc("upstream", 2500, BACKWARD)
+            alloc(f"gradient {n}", size, BACKWARD, block_origins.GRADIENTS)
+            free("upstream", f"activation {n}")
+        free("input")
+        rows.append((MARK, UPDATE, 0, 0))
+        for n, size in enumerate(sizes):
+            for moment in () if step else "mv":
+                alloc(f"{moment} {n}", size, LOSS, block_origins.STATE)
+            alloc("temporary", size, LOSS)
+            free("temporary")
+        rows.append((MARK, STEP, 0, 0))
+        free(*(f"gradient {n}" for n in range(len(sizes))))
+    ended = {block for op, block, *_ in rows[:cut] if op == FREE}
+    held = [row for row in rows[:cut] if row[0] == ALLOC and row[1] not in ended]
+    part = [(op, block, size, 0) for op, block, size, _ in held] + rows[cut:]
+    trace = make(
+        [row[:3] for row in part],
+        labels=LABELS,
+        label=np.array([row[3] for row in part], np.uint32),
+        coverage=Coverage("later", "open"),
+        provenance=Provenance(live_at_start=len(held)),
+    )
+    return trace, {n: kind[row[1]] for n, row in enumerate(held)}
+
+
+def test_what_was_held_where_a_recording_begins_late() -> None:
+    sizes = 4096, 1200, 4096, 1200, 8192
+    whole, _ = adam(sizes, 0)
+    ends = np.flatnonzero((whole.op == MARK) & (whole.block == STEP))
+    for cut in range(int(ends[0]) + 1, int(ends[2])):  # a whole step follows
+        trace, known = adam(sizes, cut)
+        found = block_origins.origins(trace).kind
+        assert {n: found[n] for n, kind in known.items() if kind} == {
+            n: kind for n, kind in known.items() if kind
+        }, cut
+
+
 OWN = (*LABELS, "train.py:8 update", "train.py:9 update", "train.py:10 update")
 FIRST, SECOND, THIRD = range(6, 9)
 
