@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find the class of an allocator written in Python: `module:Class` or `folder/file.py:Class`."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import importlib.util

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A running program that gets its GPU memory from an allocator, through any library."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Self
 

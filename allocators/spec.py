@@ -5,8 +5,6 @@
 `external:library=./mine.so,free=NAME`.
 """
 
-from __future__ import annotations
-
 from allocbench.allocators import _core
 from allocbench.allocators._core import Allocator, Device, SpecError
 from allocbench.base import spec as grammar

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Use any allocator with PyTorch: `use("bfc")` before the program touches CUDA."""
 
-from __future__ import annotations
-
 import functools
 from collections import OrderedDict
 from collections.abc import Callable
