@@ -63,7 +63,7 @@ CALL_THE_KERNEL = {
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
-    "allocators": 22_803,
+    "allocators": 22_810,
     "allocbench/base": 1_334,
     "allocbench/output": 649,
     "allocbench/programs": 1_325,
