@@ -15,7 +15,6 @@ from allocbench.workloads import pprof
 from allocbench.workloads.xla_buffers import (
     alignment_of,
     parse_assignment,
-    read_held,
     temporary_blocks,
 )
 from tests.commands import error, folder, output
@@ -83,19 +82,6 @@ def test_bytes_that_are_shared_in_part() -> None:
         (0, 250, 0, 4),
         (250, 50, 2, 4),
         (0, 300, 5, 7),
-    ]
-
-
-def test_what_a_program_holds() -> None:
-    kinds, rows = _bytes(read_held(io.BytesIO((ASSIGNMENT + RANGES).encode()), Path("x")))
-    assert kinds == {
-        "parameters": 4000,
-        "results": 2000,
-        "temporary buffers": 3072,
-        "constants": 8,
-    }
-    assert [name.partition(" ")[0] for name, _, _ in rows] == [
-        *("p0", "out.1", "dot.1", "dot.2", "constant.1")
     ]
 
 

@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from allocbench.workloads import ALLOC, FREE, MARK
@@ -24,10 +22,3 @@ def test_names_are_merged_and_unused_ones_left_out() -> None:
     assert found.module is not None
     assert found.module.tolist() == [3, 0, 1, 1, 0]
     assert found.block.tolist() == [2, 0, 1, 0, 2]
-
-
-def test_a_trace_without_labels_keeps_its_marks() -> None:
-    trace = make([(MARK, 1, 0), (ALLOC, 0, 8), (MARK, 1, 0)], labels=("init", "step"))
-    found = replace(trace, label=None).relabeled({})
-    assert (found.labels, found.block.tolist(), found.label) == (("step",), [0, 0, 0], None)
-    assert found.steps == 2

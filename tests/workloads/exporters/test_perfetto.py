@@ -74,12 +74,6 @@ def test_steps_and_phases_are_slices_over_the_trace() -> None:
     assert names == ["trace through naive on sim:80GiB", "steps", "phases", "failed requests"]
 
 
-def test_failed_requests_are_reported() -> None:
-    found = exported(make([(ALLOC, 0, 7), (ALLOC, 1, 9 << 20)]), "naive", "sim:1MiB")["traceEvents"]
-    (failed,) = [event for event in found if event["ph"] == "i"]
-    assert failed["args"] == {"bytes": 9 << 20, "reserved": 7, "capacity": 1 << 20}
-
-
 def test_the_command_writes_it() -> None:
     output(f"replay good.csv --allocator bfc {QUICK} --perfetto memory.json")
     written = json.loads(Path("memory.json").read_text())

@@ -19,7 +19,7 @@ from torch.cuda import _memory_viz
 
 from allocbench.replays.replayed import replayed
 from allocbench.verification.verify import verify
-from allocbench.workloads import ALLOC, FREE, TRIM, PrivatePool, Trace, catalog, read
+from allocbench.workloads import ALLOC, FREE, TRIM, Trace, catalog, read
 from allocbench.workloads.exporters.perfetto import write_perfetto
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 from allocbench.workloads.parquet import layout_to_json
@@ -125,32 +125,6 @@ def test_an_export_can_be_imported(
     assert untrimmed == rows(trace)
 
 
-def test_failed_requests_and_trims() -> None:
-    trace = make(
-        [(ALLOC, 0, 600 << 10), (FREE, 0, 0), (3, 0, 0), (ALLOC, 1, 3 << 20), (FREE, 1, 0)]
-    )
-    _, data = exported(trace, "naive", "sim:2MiB")
-    entries = data["device_traces"][0]
-    assert [entry["action"] for entry in entries] == [
-        *("segment_alloc", "alloc", "free_requested", "free_completed", "segment_free", "oom"),
-    ]
-    assert (entries[-1]["size"], entries[-1]["device_free"]) == (3 << 20, 2 << 20)
-    _, data = exported(trace, "caching", "sim:1GiB")
-    actions = [entry["action"] for entry in data["device_traces"][0]]
-    assert actions[4] == "segment_free"  # the trim
-
-
-def test_private_pools_have_their_ids() -> None:
-    pool = np.array([0, 1, 2, 3], np.uint16)
-    events = [(ALLOC, block, (10 + 2 * block) << 20) for block in range(4)]
-    pools = (PrivatePool("0.7"), PrivatePool("3.1"), PrivatePool("graph"))
-    _, data = exported(make(events, pool=pool, pools=pools), "caching")
-    ids = {one["total_size"] >> 20: one["segment_pool_id"] for one in data["segments"]}
-    assert ids == {10: (0, 0), 12: (0, 7), 14: (3, 1), 16: (0, 3)}
-    requests = [one for one in data["device_traces"][0] if one["action"] == "alloc"]
-    assert [one["pool_id"] for one in requests] == [(0, 0), (0, 7), (3, 1), (0, 3)]
-
-
 def test_the_command_writes_it_and_others_read_it() -> None:
     line = f"replay good.csv --allocator caching {QUICK}"
     assert "peak reserved" in output(f"{line} --snapshot state.pickle")
@@ -211,8 +185,3 @@ def test_settings_of_pytorch_are_kept(tmp_path: Path, options: str, wrapper: str
     verdict = verify(path)
     assert verdict.exit_code == 0, verdict
     assert bool(verdict.settings) == bool(options)
-
-
-def test_another_allocator_has_no_settings_of_pytorch() -> None:
-    _, data = exported(random_trace(), "bfc")
-    assert data["allocator_settings"] == {"allocbench": "bfc on sim:80GiB"}

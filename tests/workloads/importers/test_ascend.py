@@ -7,7 +7,6 @@ from pathlib import Path
 
 from allocbench.workloads import ALLOC, FREE, read
 from tests.commands import folder
-from tests.traces import message_of
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -48,10 +47,3 @@ def test_blocks_in_order_of_time() -> None:
         *(0, 0, 10_000, 20_250, 20_250, 200_000, 200_000, 210_000, 210_000)
     ]
     assert (trace.coverage.begins, trace.coverage.ends) == ("later", "open")
-
-
-def test_devices() -> None:
-    Path("t.csv").write_text(TABLE + "other,3.0,1.0,2.0,1.0,NPU:1\n")
-    assert "holds the blocks of NPU:0, NPU:1; choose one" in message_of(lambda: read("t.csv"))
-    assert read("t.csv", device="1").max_load == 3072
-    assert "and not '7'" in message_of(lambda: read("t.csv", device="7"))

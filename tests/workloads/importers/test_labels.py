@@ -102,12 +102,6 @@ def test_names_of_another_form_are_left_out(tmp_path: Path, tensors: Any) -> Non
     ]
 
 
-def test_a_snapshot_without_modules_has_no_column(tmp_path: Path) -> None:
-    found = trace_of(tmp_path, None, EVENTS[:1])
-    assert found.module is None
-    assert found.kind is None
-
-
 def test_frames_of_the_hook_are_neither_lines_nor_modules() -> None:
     dispatcher, module = frame(MODULE_FILE, ""), frame(MODULE_FILE, "h.3")
     frames = [dispatcher, frame(f"{TORCH}nn/functional.py", "linear"), dispatcher, module, MAIN]

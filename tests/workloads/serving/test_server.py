@@ -172,20 +172,6 @@ def test_the_newest_sequence_is_preempted_when_the_budget_is_full(kv: str, preem
     assert most(alone, *KV) >= 490 * TOKEN
 
 
-def test_older_sequences_are_not_preempted() -> None:
-    trace, counts = served(requests((0, 150, 100), (0, 50, 100)), kv_budget=300 * TOKEN)
-    again = [size // (2 * 96 * 2) for size in sizes(trace, "gate_up")][1:]
-    assert counts.preemptions >= 1
-    assert 50 < max(again) < 150  # the second text with its answer so far, never the first
-
-
-def test_swapping_takes_the_time_of_its_bytes() -> None:
-    asked = requests((0, 150, 100), (0, 150, 100))
-    tight = {"kv": "paged", "kv_budget": 400 * TOKEN, "preemption": "swap"}
-    fast, slow = (served(asked, TINY, link=link, **tight)[1].seconds for link in (1e18, 1e3))
-    assert slow - fast > 2 * 200 * TOKEN / 1e3
-
-
 def test_running_sequences_come_before_waiting_ones() -> None:
     asked = requests((0, 1, 9), (0, 1, 9), (0, 5, 2))
     trace, _ = served(asked, token_budget=3, max_sequences=3, decode_tokens=1)
@@ -275,14 +261,6 @@ def test_a_prefix_is_shared_and_kept_until_its_pages_are_needed() -> None:
     assert most(tight, "kv_page") == kept - 32 * 16 * TOKEN  # the end of the first text was evicted
     _, counts = served(requests(*asked, prefix=ids))
     assert counts.prefix_tokens == 0
-
-
-def test_a_fully_cached_prompt_still_computes_a_token() -> None:
-    trace, counts = served(
-        requests((0, 1024, 2), (10, 1024, 2), prefix=[[1, 2], [1, 2]]), kv="paged"
-    )
-    assert counts.prefix_tokens == 512
-    assert sizes(trace, "gate_up")[2] == 512 * 2 * 96 * 2
 
 
 @settings(max_examples=60)
