@@ -19,7 +19,7 @@ from allocbench.allocators.spec import parse
 from tests import host_times, null_driver
 from tests.oracle import Watched
 
-pytest_plugins = ["tests.gold", "tests.leftovers"]
+pytest_plugins = ["tests.answer_inputs", "tests.gold", "tests.leftovers"]
 ONE_THREAD = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """Libraries with threads of their own: on small tensors these only wait for each other."""
 

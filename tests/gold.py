@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from allocbench.base.errors import UserError
@@ -28,6 +29,8 @@ _FOLDER = Path(__file__).parent / "data/gold"
 _SHOWN = 20  # differences
 _LONGEST = 24  # values of an array that are frozen one by one; of longer ones, a digest is
 _DIGITS = 9
+_FACT = re.compile(r"[\w./%-]*(?:\d|[_=:]\w)[\w.,:=/%+-]*")  # a number, or a spec
+_OF_THE_HOST = ("allocbench_version", "cpu", "date", "numpy", "python", "seconds", "timer_seconds")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 
 
@@ -59,6 +62,32 @@ def outcome(function: Callable[..., Any], *arguments: Any, **options: Any) -> An
         return function(*arguments, **options)
     except UserError as error:
         return {"error": type(error).__name__, "numbers": _NUMBER.findall(str(error))}
+
+
+def facts(value: Any) -> Any:
+    """The same, with the numbers, specs and names of options in place of each sentence.
+
+    A table is its records. What the machine, the day or the version of allocbench decides is left
+    out.
+    """
+    if isinstance(value, pd.DataFrame):
+        value = json.loads(value.to_json(orient="records", double_precision=15))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        value = {
+            field.name: getattr(value, field.name)
+            for field in dataclasses.fields(value)
+            if field.repr
+        }
+    elif hasattr(value, "_asdict"):
+        value = value._asdict()
+    match value:
+        case str() if " " in value:
+            return _FACT.findall(value)
+        case Mapping():
+            return {str(key): facts(one) for key, one in value.items() if key not in _OF_THE_HOST}
+        case list() | tuple():
+            return [facts(one) for one in value]
+    return value
 
 
 def _differences(frozen: Mapping[str, Any], found: Mapping[str, Any]) -> Iterator[str]:

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables, findings, advice, figures and pages of small inputs are as they were frozen."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from allocbench import api
+from allocbench.replays import experiment
+from allocbench.replays.experiment import Effort
+from allocbench.reports.advice import findings, fitting
+from allocbench.reports.charts import figures
+from allocbench.reports.page import tables
+from allocbench.reports.rows import bundle, ranking, results
+from allocbench.reports.rows.bundle import Bundle
+from allocbench.reports.rows.columns import COLUMNS
+from tests.answer_inputs import CASES, TEXTS
+from tests.commands import run
+from tests.gold import Gold, facts
+from tests.result_rows import floor, memory, row, sized
+
+_PACKED = re.compile(r"[A-Za-z0-9+/=]{400,}")
+_TAG = re.compile(r"<(?:script|style|svg)\b.*?</(?:script|style|svg)>|<[^>]*>", re.DOTALL)
+_PAGES = [
+    *(f"check {name} --device {device} --all" for name, device in CASES[1:30:3]),
+    "check leak.parquet --device sim:1GiB",
+    "compare training.parquet leak.parquet --device sim:1GiB --allocators caching,bfc,naive",
+    "compare failed.pickle --device sim:1GiB --allocators caching,rmm_pool --time 2",
+    "diff training.parquet other.parquet",
+    "diff leak.parquet --allocators caching,bfc",
+    "whatif gpt2-train.parquet --device sim:4GiB",
+]
+_ROWS: dict[str, list[dict[str, Any]]] = {
+    "equal": [row("caching"), row("bfc"), row("naive")],
+    "ranked": [sized("caching", 10, 40), sized("bfc", 9.5, 60), sized("naive", 12, 20), floor()],
+    "close": [sized("caching", 10, 40), sized("bfc", 9.95, 40.5), sized("slab", 10.4, 39.9)],
+    "failed": [
+        sized("caching", 10, 40),
+        sized("bfc", 9, 30, failures=3, min_capacity=None),
+        sized("buddy", 16, 20, failures=1),
+    ],
+    "absent": [
+        sized("caching", 10, 40, min_capacity=None, seconds_per_event_steady=None),
+        sized("bfc", 9, 30, device_seconds=None),
+        sized("tlsf", 9, 30, external_fragmentation=None, candidate=False),
+    ],
+    "devices": [
+        sized(name, size, time, workload, device=device)
+        for name, size, time in (("caching", 10, 40), ("bfc", 9, 50), ("planned", 8, 30))
+        for workload in ("train", "serve")
+        for device in ("sim:80GiB", "sim:24GiB")
+    ],
+    "measured": [
+        sized("caching", 10, 40, device_seconds=0.002, device_seconds_source="measured"),
+        sized("bfc", 10, 40, device_seconds=0.001, device_seconds_source="measured"),
+    ],
+    "estimates": [
+        sized("caching", 10, 40, device_seconds=0.02),
+        sized("bfc", 9, 41, device_seconds=0.004),
+        sized("naive", 11, 90, device_seconds=0.2, device_calls_steady=9000),
+    ],
+}
+
+
+def _of_rows(rows: Sequence[dict[str, Any]]) -> Any:
+    """The tables, rankings and sentences of result rows."""
+    table = results.frame(rows)
+    found: dict[str, Any] = {
+        "tables": tables.comparison(table),
+        "means": tables.geometric_means(table),
+        "markdown": facts(tables.to_markdown(table)),
+        "json": facts(json.loads(results.to_json(rows))),
+    }
+    for case in ranking.cases(table):
+        key = f"{case.workload} {case.device}"
+        found[key] = {
+            "verdict": findings.verdict(case),
+            "advice": findings.advice(case),
+            "answer": findings.answer(case),
+            "why": findings.verdict_why(case),
+            "ranks": {
+                column.name: [
+                    ranking.ranked(case.rows, column),
+                    ranking.best(case.rows, column),
+                    {name: str(mark) for name, mark in ranking.marks(case.rows, column).items()},
+                ]
+                for column in COLUMNS
+                if column.unit and column.lower_is_better is not None
+            },
+        }
+    found["fits"] = [fitting.answer("it", one, None) for one in results.records(table)]
+    found["heats"] = tables.heats(ranking.cases(table))
+    return facts(found)
+
+
+@pytest.mark.parametrize("name", _ROWS)
+def test_made_up_rows(name: str, gold: Gold) -> None:
+    gold(f"report_rows_{name}", {name: _of_rows(_ROWS[name])})
+
+
+@pytest.mark.parametrize("n", range(4))
+def test_rows_of_replays(n: int, gold: Gold, in_inputs: Path) -> None:
+    name, device = CASES[(1, 11, 15, 24)[n]]
+    trace, where = api._case(name, device)
+    specs = ("caching", "bfc", "rmm_pool", "naive")
+    rows = [experiment.run(trace, spec, where, Effort(2), workload="it")[0] for spec in specs]
+    gold(f"report_replay_{n}", {name: _of_rows(rows)})
+
+
+@pytest.mark.parametrize("name", _ROWS)
+def test_figures(name: str, gold: Gold) -> None:
+    """What each figure draws: the texts, the ends of lines and bars, the limits of its axes."""
+    table = results.frame(_ROWS[name])
+    lines = [memory(one["allocator"], one["peak_reserved"]) for one in _ROWS[name][:3]]
+    whole = Bundle(table, {**bundle.Bundle(table).details, "memory": lines[0]})
+    found = {}
+    for title, draw in figures.figures_of(whole):
+        figure = draw()
+        found[title] = [_drawn(axes) for axes in figure.axes]
+        plt.close(figure)
+    gold(f"report_figures_{name}", found)
+
+
+def _drawn(axes: Any) -> Any:
+    return {
+        "limits": [*axes.get_xlim(), *axes.get_ylim()],
+        "texts": [facts(text.get_text()) for text in axes.texts],
+        "ticks": [text.get_text() for text in axes.get_yticklabels()],
+        "bars": [[bar.get_x(), bar.get_width(), bar.get_height()] for bar in axes.patches[:40]],
+        "lines": [[*line.get_xdata()[:20], *line.get_ydata()[:20]] for line in axes.lines],
+    }
+
+
+@pytest.mark.parametrize("line", _PAGES)
+def test_pages(line: str, gold: Gold, in_inputs: Path, tmp_path: Path) -> None:
+    """The data of the charts, and the numbers of the text of a page."""
+    assert run(f"{line} --html {tmp_path / 'page.html'}").exit_code in (0, 1, 2)
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    shown, _, _ = page.partition('<section id="provenance">')  # the day, the machine
+    packed = [
+        json.loads(gzip.decompress(base64.b64decode(one)))
+        for one in _PACKED.findall(page)
+        if one.startswith("H4sI")
+    ]
+    assert packed
+    name = re.sub(r"\W+", "_", line)
+    gold(f"page_{name}", {"data": _digests(packed), "text": facts(_TAG.sub(" ", shown))})
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_error_texts(name: str, gold: Gold, in_inputs: Path) -> None:
+    gold(f"report_{name}", {name: facts(run(f"check {name} --all").output)})
+
+
+def _digests(value: Any) -> Any:
+    """The same, where long lists of numbers are arrays, of which a digest is frozen."""
+    match value:
+        case dict():
+            return {key: _digests(one) for key, one in value.items()}
+        case list() if len(value) > 24 and all(type(one) in (int, float) for one in value):
+            return np.array(value)
+        case list():
+            return [_digests(one) for one in value]
+    return value
