@@ -31,7 +31,6 @@ _LINES: dict[str, list[str]] = {
     "tune": [
         *(f"tune {name} --device {device} --budget 8" for name, device in _FEW),
         "tune training.parquet --allocator bfc --budget 8",
-        "tune gpt2-train.parquet --per-phase --phases load=0,steady=step2 --budget 4",
     ],
     "recommend": [f"recommend {name} --device {device} --budget 6" for name, device in _FEW[1:4]],
     "diff": [

@@ -78,11 +78,6 @@ _QUESTIONS: Mapping[str, tuple[Callable[..., Any], Sequence[tuple[str, str]], in
     "recommend": (_recommend, _TIGHT, 2),
     "trace": (_trace, CASES, 8),
     "whatif": (lambda *case: api.whatif(case[0], device=case[1]), CASES[1:12], 4),
-    "phases": (
-        lambda *case: api.tune_by_phase(case[0], device=case[1], budget=4),
-        [CASES[n] for n in (1, 5, 11, 29)],
-        2,
-    ),
     "diff": (api.diff, [(old, new) for (old, _), (new, _) in pairwise(CASES)], 8),
 }
 _GROUPS = [
