@@ -16,17 +16,20 @@ import numpy as np
 import pytest
 
 from allocbench import api
+from allocbench.questions.error_text import verdict
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
-from allocbench.reports.advice import findings, fitting
+from allocbench.reports.advice import error_text, findings, fitting
 from allocbench.reports.charts import figures
 from allocbench.reports.page import tables
 from allocbench.reports.rows import bundle, ranking, results
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.columns import COLUMNS
+from allocbench.workloads.error_texts import parse
 from tests.answer_inputs import CASES, TEXTS
 from tests.commands import run
 from tests.gold import Gold, facts
+from tests.questions import test_error_text as known
 from tests.result_rows import floor, memory, row, sized
 
 _PACKED = re.compile(r"[A-Za-z0-9+/=]{400,}")
@@ -157,9 +160,20 @@ def test_pages(line: str, gold: Gold, in_inputs: Path, tmp_path: Path) -> None:
     gold(f"page_{name}", {"data": _digests(packed), "text": facts(_TAG.sub(" ", shown))})
 
 
-@pytest.mark.parametrize("name", TEXTS)
-def test_error_texts(name: str, gold: Gold, in_inputs: Path) -> None:
-    gold(f"report_{name}", {name: facts(run(f"check {name} --all").output)})
+def test_error_texts(gold: Gold) -> None:
+    """The facts of the sentences about each text, and how many sentences there are."""
+    words = (known.TORCH_1_0, known.TORCH_1_11, known.TORCH_2_1, known.TORCH_2_13, known.NPU)
+    texts = [*TEXTS.values(), *(text for text, *_ in known.OTHERS.values())]
+    for wording in words:
+        for x, f, r, a, p, *_ in known.NUMBERS.values():
+            texts.append(wording.format(x=x, f=f, r=r, a=a, p=p, total=a))
+    found = {}
+    for n, text in enumerate(texts):
+        if error := parse(text):
+            told = error_text.sentences(error, verdict(error), "")
+            found[str(n)] = [*map(facts, told), len(" ".join(told).split())]
+    plans = {f"plan {own}": error_text.xla_plan(1000, own).split() for own in (900, 1000, 3000)}
+    gold("report_error_texts", found | plans)
 
 
 def _digests(value: Any) -> Any:
