@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The experiment runner and the command line, on top of allocators, workloads and reports."""
 
-from __future__ import annotations
-
 __version__: str
 
 

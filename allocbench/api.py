@@ -22,8 +22,6 @@ the command line: UsageError, SpecError, TraceError, RecordError, NullGpuError.
     api.history("benchmarks/results/asv")
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias

@@ -5,8 +5,6 @@ A user error is one line on standard error and exit code 2; nothing is left half
 imports what it needs when it runs, so help and version appear quickly.
 """
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ctrl-C, SIGTERM and a closed terminal end a command quietly, at any time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -11,8 +11,6 @@ page with the peak and what holds it over the commits. Exit codes: 0, 2 for an e
 docs/examples/memory.yml comments a pull request with it.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import re

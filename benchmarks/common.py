@@ -6,8 +6,6 @@ none. Rows come from the command line of the installed commit, the only interfac
 have, so each metric is as defined by that commit.
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CuPy's own memory pools on the workloads; n/a without CuPy or a GPU."""
 
-from __future__ import annotations
-
 import importlib
 import time
 from typing import Any

@@ -10,8 +10,6 @@ that of `caching`: in the first pass, with the plan of another run, and in a lat
 when it has learnt everything.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Iterable, Sequence

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Shared by the GPU suites: the columns that are measured on a real device."""
 
-from __future__ import annotations
-
 from benchmarks import common
 
 DEVICE = "cuda"

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inference workloads on a GPU: measured bytes and seconds; n/a without a GPU."""
 
-from __future__ import annotations
-
 from benchmarks import common, gpu
 
 

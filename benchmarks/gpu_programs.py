@@ -6,8 +6,6 @@ so their cost is not tracked here. The Python that runs allocbench needs a CUDA 
 CUDA_PYTHON names another one that has it; otherwise everything is n/a.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speed of reading traces from files in other programs' formats and in our own."""
 
-from __future__ import annotations
-
 import tempfile
 import time
 from pathlib import Path

@@ -4,8 +4,6 @@
 `perf stat` counts them where the processor's counters are available, otherwise valgrind.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import os

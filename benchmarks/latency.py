@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host seconds of allocs and frees on the simulated device, valid only for this machine."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Bytes, fragmentation and device calls on the simulated device: the same on every machine."""
 
-from __future__ import annotations
-
 from benchmarks import common
 
 _QUICK = ("--time", "0", "--no-min-capacity")

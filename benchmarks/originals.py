@@ -8,8 +8,6 @@ hash table and moves a pointer. The minimal programs, floors.cpp, also do the le
 blocks reusable as a strategy does. $CXX or c++ compiles them.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

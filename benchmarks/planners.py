@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Height of plans and time to compute them, with all lifetimes known."""
 
-from __future__ import annotations
-
 from benchmarks import common
 
 _SECONDS = 2

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host seconds per event as a workload grows in one dimension."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar
 

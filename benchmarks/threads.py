@@ -7,8 +7,6 @@ for locks around a short critical section without an allocator (threads.cpp, whi
 compiles), with the share of the slowest thread.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import re

@@ -5,8 +5,6 @@ Options also change what NVIDIA's libraries ask PyTorch for: the table is `works
 native library (`libraries/workspaces.hpp`) applies it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field

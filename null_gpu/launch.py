@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How a program gets null GPUs: the environment of its processes, and the files they leave."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -10,8 +10,6 @@ computes counts as a kernel; one that only sets or destroys something succeeds. 
 error and are named on standard error.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The PyTorch in a folder: its version, CUDA's version and those of NVIDIA's libraries."""
 
-from __future__ import annotations
-
 import platform
 import re
 import sys

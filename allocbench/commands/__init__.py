@@ -5,8 +5,6 @@ The summary of a command is the first paragraph of the docstring of its `run`; i
 so that `allocbench --help` imports none of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType

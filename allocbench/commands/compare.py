@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench compare: workloads through many allocators, and who wins."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of `compare` and `sweep`: advice, metrics of each workload, means, findings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pandas as pd

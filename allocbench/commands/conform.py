@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench conform: which promises of an allocator hold."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

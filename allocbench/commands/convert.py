@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench convert: convert a trace to Parquet or CSV."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The answer of `explain` to files that are not traces: texts of errors, dumps, profiles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial

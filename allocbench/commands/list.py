@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench list: list the allocators, workloads, devices, workspaces, planners and formats."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import typer

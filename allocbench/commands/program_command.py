@@ -5,8 +5,6 @@
 themselves, a program is just another workload.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Annotated, Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench record: a trace of what a command's PyTorch programs allocate on GPUs."""
 
-from __future__ import annotations
-
 from enum import StrEnum
 from typing import Annotated
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench report: results files to an HTML report, figures, or a table in Markdown."""
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import Annotated, Any
 

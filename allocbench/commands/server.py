@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A server as it is asked about: names of its model and engine become an answer."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of `serving`: sentences, a table of what fills a card, and JSON."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`serving --run`: what a server measures on null GPUs, beside what is computed without it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`fit --vary`: the largest batch that fits, as rows and in words."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 

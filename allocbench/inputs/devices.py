@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices by name: a card, a null GPU or a spec becomes the device that traces are replayed on."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that a command is asked about, checked and loaded in one place."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The traces of workloads: bundled ones, generators, files, and programs that are run."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Callable, Sequence

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Standard output in any encoding, on a full disk, closed early, or closed from the start."""
 
-from __future__ import annotations
-
 import codecs
 import errno
 import os

@@ -4,8 +4,6 @@
 The modules of the progress bar are imported when the first one is shown.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The address space drawn with letters: segments as bars, darker where more is allocated."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a program on the GPU of this machine, or on a null GPU, and records it."""
 
-from __future__ import annotations
-
 import re
 import signal
 import tempfile

@@ -4,8 +4,6 @@
 It needs a new process because NVIDIA's libraries cannot be replaced once PyTorch is imported.
 """
 
-from __future__ import annotations
-
 import hashlib
 import pickle
 import sys

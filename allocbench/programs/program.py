@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program as a workload: the traces of its allocations, newly recorded or stored."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import shlex

@@ -6,8 +6,6 @@ all. Its name is a digest of everything known before the program runs, the envir
 files that the program read are known only afterwards: `about.json` has a digest of each.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a server on a null GPU until it is ready, and keeps what it printed."""
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -7,8 +7,6 @@ report to a folder when it ends. For PyTorch's own allocator, `hook/native_stati
 the reports.
 """
 
-from __future__ import annotations
-
 import atexit
 import json
 import multiprocessing.util

@@ -5,8 +5,6 @@ Every command and report takes the answer from `best`, which decides what is tri
 chooses is `reports.advice.recommending.advise`. Nothing is timed, so the answer is always the same.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial

@@ -4,8 +4,6 @@
 The verdict follows from the same replays as those of fit, explain and recommend.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -8,8 +8,6 @@ and the rules differ, the requests of the new side are also replayed under the o
 changes up to there is due to the program, the rest to the allocator.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory over time of a training program with edits: what the page of `whatif` draws."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import combinations
 

@@ -13,8 +13,6 @@ A limit that the program has set bounds F as well. Numbers are ranges, and a ver
 it holds for all values in them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from allocbench.base.error_text import HOST, SHARED, Amount, ErrorText, HeldBuffer, exact

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Why a trace fails on a device, which blocks are in the way, and which changes help."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first request of a trace that an allocator fails, and the memory at that time."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much memory a trace needs with each allocator, and the cards that have enough."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ The rules are those of `KVCacheManager` and `PageAllocator` in kvcached of Augus
 one number, for keys and for values of each layer, are mapped and unmapped together.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 

@@ -6,8 +6,6 @@ late step keeps some, and blocks of any size if they are kept from early on, and
 late.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ A recording names the features that its program used (workloads/recording_hook.p
 not say; the possibility is then reported as a caveat.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from allocbench.allocators import SpecError

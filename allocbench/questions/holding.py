@@ -4,8 +4,6 @@
 The kinds are those of `workloads.block_origins`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

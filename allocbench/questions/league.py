@@ -6,8 +6,6 @@ has allocators that know nothing of the future, `learned` those that learn from 
 `offline` planners, which know all lifetimes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import json

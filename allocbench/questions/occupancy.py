@@ -7,8 +7,6 @@ estimate of the context, and their workspaces in what PyTorch reserves. The numb
 sources are in `allocbench/base/cards.json`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peaks of programs, kept in a file, and what made one grow."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best setting and allocator for a trace on a device, how sure that is, and what to check."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ different sizes repeat nothing; each of them uses memory that it frees again, so
 that memory (see `_cycles`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias

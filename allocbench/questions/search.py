@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A search among the settings of an allocator: least capacity, then least device time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace

@@ -6,8 +6,6 @@ declarations do not say which plain numbers or texts make sense, so those values
 Limits, which only take memory away, and options that depend on the environment are left out.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from allocbench import allocators

@@ -6,8 +6,6 @@ allocator wastes are replays of the engine's requests through `caching`. What is
 is estimated (`Outside`, and the constants here).
 """
 
-from __future__ import annotations
-
 import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence

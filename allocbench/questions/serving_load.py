@@ -6,8 +6,6 @@ the size of a block. Passes take modelled time: the card's memory bandwidth, and
 that its tensor cores can do.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any

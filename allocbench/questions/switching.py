@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How to make a program use an allocator: an environment variable, or lines of Python."""
 
-from __future__ import annotations
-
 import shlex
 
 from allocbench.allocators import spec

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The blocks of a recorded training program: what each is, its module, its step and its call."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Everything that `check` tries for a trace on a device, and what its answer assumes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from allocbench.base import units

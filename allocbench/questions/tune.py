@@ -4,8 +4,6 @@
 The capacities are those that `fit` finds: both use `questions.runner`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

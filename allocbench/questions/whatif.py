@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What if the program were changed: the need of each edit, and the least edits that fit a card."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace

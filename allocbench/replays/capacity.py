@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Capacities: the smallest device on which a trace completes, and one with ample room."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 

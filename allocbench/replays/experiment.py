@@ -5,8 +5,6 @@ The keys of a row are the columns of `reports.results`, which also defines each 
 not measured, or does not exist for an allocator, is None.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 import platform

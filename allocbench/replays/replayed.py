@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replay a trace and keep every address, every level of memory and every device call."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Host and device time, from passes in which the allocators take turns."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field

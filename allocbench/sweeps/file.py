@@ -4,8 +4,6 @@
 `allocbench.reports.rows.bundle` says what is in the file.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

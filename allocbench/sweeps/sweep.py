@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Many runs in many processes."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal

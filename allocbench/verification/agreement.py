@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far an allocator agrees with a recording of another."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace

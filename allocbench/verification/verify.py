@@ -4,8 +4,6 @@
 A difference comes with its reason, as far as the segments of the replay show it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial

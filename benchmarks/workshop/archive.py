@@ -8,8 +8,6 @@ Parquet and as lifetimes, the committed results, and `manifest.json` with the SH
 and the origin of each file. The same packages give the same bytes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -7,8 +7,6 @@ Each program runs on a null H100 without workspaces of cuDNN. PATH is a Python w
 PyTorch; it needs nothing else. The second runs of training programs are made, too.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -9,8 +9,6 @@ scores, without the workloads. docs/league.md has the commitment. Once the seed 
 everyone can make the set and check both.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import random

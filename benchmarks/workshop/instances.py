@@ -8,8 +8,6 @@ plans the files of INSTANCES that are anywhere in a folder and writes
 if its SHA-256 is the listed one.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import statistics

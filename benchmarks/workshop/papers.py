@@ -7,8 +7,6 @@ writes `benchmarks/results/papers.json`, from which docs/league.md has its table
 1 - peak allocated / peak reserved bytes, as both papers define it.
 """
 
-from __future__ import annotations
-
 import json
 import statistics
 from collections.abc import Iterator

@@ -14,8 +14,6 @@ than another choice, as a share of the device. Memory saved beyond that room has
 counts as a choice only if nothing else fits.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -7,8 +7,6 @@ Writes `comparison.json` from folders of `make gpu ONLY=agreement`: REAL of a GP
 `--null`, FORMULAS with other rules for workspaces (`allocbench list workspaces`).
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import Counter

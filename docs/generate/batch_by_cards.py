@@ -8,8 +8,6 @@ batch; its trace is then replayed with the memory of each card, with PyTorch's d
 with expandable segments.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

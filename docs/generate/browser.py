@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A headless Chromium that opens reports."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager

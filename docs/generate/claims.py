@@ -5,8 +5,6 @@
 stands between `<!-- NAME -->` and `<!-- end of NAME -->`. No GPU and no PyTorch is needed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path

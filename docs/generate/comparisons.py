@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and sentences about a real GPU against a null GPU, a simulated device and recordings."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of the estimates of `allocbench whatif`, from the committed runs of edited programs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

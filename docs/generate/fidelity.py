@@ -7,8 +7,6 @@ Writes benchmarks/results/fidelity.json, a row for each bundled program. PATH is
 CUDA build of PyTorch.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import tempfile

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program did on a real and on a null GPU: its recordings, peaks and results compared."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The programs that `make gpu` ran on a GPU, from the results that are committed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

@@ -7,8 +7,6 @@ plays the league and writes `benchmarks/results/league.json`, from which the pag
 pictures. `make league` calls it.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

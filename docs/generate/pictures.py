@@ -8,8 +8,6 @@ same trace, so the pictures can be compared. Each picture carries a digest of wh
 a test can find a picture that is out of date.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Iterable

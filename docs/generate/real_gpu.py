@@ -8,8 +8,6 @@ PyTorch.
 Prints Markdown; FILE gets every difference.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections import Counter

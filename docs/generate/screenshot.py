@@ -6,8 +6,6 @@
 `make screenshot` takes it of the comparison that the README shows.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The numbers that users of vLLM and SGLang published, beside those of `allocbench serving`."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import tempfile

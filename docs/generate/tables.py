@@ -5,8 +5,6 @@ A line such as `{{ metrics memory }}` in a page stands for the output of a funct
 calls `on_page_markdown` for every page (`hooks` in mkdocs.yml).
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import json

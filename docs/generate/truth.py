@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and sentences about agreement with measurements, from the files in benchmarks/results."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache

@@ -4,8 +4,6 @@
 Here are its parts and its sentences; `allocbench.questions.check` computes it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far the advice can be trusted, in words: what was tried in addition to the trace itself."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Needs in words, for traces that may be a part of their program."""
 
-from __future__ import annotations
-
 from allocbench.base import units
 
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What changed between two traces or two allocators, in words."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

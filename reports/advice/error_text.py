@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the numbers in the text of an out-of-memory error mean, in sentences."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a program needs, in sentences over rows of `fit`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

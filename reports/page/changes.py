@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What changed across commits: the series of each benchmark of asv, and where they jump."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

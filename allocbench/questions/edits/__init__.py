@@ -6,8 +6,6 @@ shorter, or are allocated a second time. It is offered only if the recording sho
 kinds of blocks, modules, shapes, steps.
 """
 
-from __future__ import annotations
-
 from allocbench.questions.edits import allocator, optimizers, parameters, passes
 from allocbench.questions.edits.edit import Edit, go_together
 from allocbench.questions.training_blocks import TrainingBlocks

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Edits of what the allocator holds: values that are kept, its cache, and its settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An edit: one change of a program that needs less memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import combinations

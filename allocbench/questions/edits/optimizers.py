@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Edits of the optimizer: its temporaries, its state, and the gradients that it reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Edits of the parameters: their type, which of them are trained, and where they are."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

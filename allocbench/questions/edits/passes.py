@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Edits of the passes: what the forward pass saves for the backward pass, and for how long."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence

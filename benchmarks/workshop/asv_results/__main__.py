@@ -13,8 +13,6 @@ their spread and never cause a failure. Exit codes: 0 same, 1 changed, 2 wrong u
 4 failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of asv: the record of a machine, and results that will be committed."""
 
-from __future__ import annotations
-
 import json
 import platform
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs of asv on two commits, and the metric changes that commit messages announce."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reports: what they describe, the sequence, the settings, and the numbers that follow."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial

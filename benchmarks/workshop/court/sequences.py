@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sequence of allocs and frees for each report, written from the sizes that it describes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from allocbench.workloads.events import Events

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of XNNPACK's memory planner, as the report on it describes them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 

@@ -10,8 +10,6 @@ writes what each has as soon as it is known, or why there is no run. The bundled
 from outside, as `allocbench whatif --run` does it; `program.py` makes edits by its command line.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import tempfile

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`python -m benchmarks.workshop.gpu`: run the tasks without a result, within a time budget."""
 
-from __future__ import annotations
-
 import argparse
 import shlex
 import sys

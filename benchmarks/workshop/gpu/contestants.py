@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The allocators compared on a real GPU: PyTorch's own, and every strategy of allocbench."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from allocbench import allocators

@@ -7,8 +7,6 @@
 The option `costs=NAME` of a simulated device chooses the model.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import sys

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run a program of the catalog: configure it, time its steps, keep what it computes."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import importlib

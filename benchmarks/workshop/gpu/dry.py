@@ -3,8 +3,6 @@
 
 # mypy: allow-untyped-calls
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -6,8 +6,6 @@
 FACTS is the JSON file to write. The program runs in this process, as if it had been started alone.
 """
 
-from __future__ import annotations
-
 import json
 import runpy
 import sys

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The captured programs that run on a real GPU."""
 
-from __future__ import annotations
-
 from allocbench.workloads import catalog
 from allocbench.workloads.catalog import Workload
 

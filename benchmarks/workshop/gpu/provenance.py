@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Provenance of a measurement: GPU, driver, versions, commit, date."""
 
-from __future__ import annotations
-
 import datetime
 import os
 import platform

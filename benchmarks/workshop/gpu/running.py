@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs tasks, each in a process group, and packs their results."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

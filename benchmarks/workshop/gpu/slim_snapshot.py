@@ -5,8 +5,6 @@ A stack is replaced by one frame whose name is the label that the importer would
 that a slim snapshot is read, verified and compared like the original.
 """
 
-from __future__ import annotations
-
 import gzip
 import pickle
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tasks of each stage, and their order."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterable, Iterator

@@ -4,8 +4,6 @@
 On a null GPU, the values are under "null" instead of "measured", and the row has no times.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import json

@@ -12,8 +12,6 @@
 import; with `--null` it rehearses on a null GPU. Predictions are in the folder of `--results`.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

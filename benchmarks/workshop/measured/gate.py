@@ -7,8 +7,6 @@ Imports take longer than most runs and need no GPU memory, so they are done whil
 This file runs in the environment of the programs, without allocbench.
 """
 
-from __future__ import annotations
-
 import contextlib
 import importlib
 import runpy

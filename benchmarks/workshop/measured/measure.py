@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run the programs on a GPU, several at a time, and keep what they report."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import lzma

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The runs: chosen for variety, before anything was predicted or measured."""
 
-from __future__ import annotations
-
 import shlex
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predict runs by `allocbench fit` on a null GPU, as a user would."""
 
-from __future__ import annotations
-
 import datetime
 import hashlib
 import json

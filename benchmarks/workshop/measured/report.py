@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measured peaks beside their predictions: tables of errors."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ bucket is incomplete, buckets trade batch size for length at nearly equal bytes,
 mask adds blocks that grow with the square of the length.
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Iterator

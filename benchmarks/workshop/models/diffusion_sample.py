@@ -8,8 +8,6 @@ for a few milliseconds and make the peak. Requests differ in the number and size
 memory freed by the decoder of one request is split up by the sampler of the next.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

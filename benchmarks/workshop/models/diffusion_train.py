@@ -9,8 +9,6 @@ recur when a ratio does. In between come bursts of the optimizer's temporaries, 
 parameters.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ table is as long as its bag. In between are a few large blocks of regular sizes:
 every pair of features, and the wide top layers.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ weights for the duration of a forward pass. The logits, over 50,257 tokens, and 
 the loss are blocks of up to 1.3 GiB among others of a few KiB.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ Normalisation and rotary embedding are written as individual operators rather th
 kernel that only some devices have, so that every GPU makes the same allocations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ gradients and AdamW's state, 32 KiB and up) and huge ones (the float32 logits of
 Batches are padded to their longest text, so every step has different sizes.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

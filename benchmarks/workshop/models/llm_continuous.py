@@ -8,8 +8,6 @@ request generates one token, and the rest of the budget is filled with chunks of
 When the pool is full, the newest request is preempted and recomputed later.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 

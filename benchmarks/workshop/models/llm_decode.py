@@ -9,8 +9,6 @@ Prompts, processed in one pass, add bursts of large short-lived blocks to a stea
 ones.
 """
 
-from __future__ import annotations
-
 import random
 from collections import deque
 from collections.abc import Iterator

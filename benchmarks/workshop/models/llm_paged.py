@@ -7,8 +7,6 @@ as their request, among the temporaries of every pass. Since all pages have the 
 page fits any request; the risk is that temporaries are placed in the holes.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from dataclasses import dataclass
 

@@ -12,8 +12,6 @@ balanced, rather than taken from the router's scores, which only weight the expe
 must not depend on computed values, because a null GPU computes none.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass

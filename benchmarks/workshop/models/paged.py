@@ -6,8 +6,6 @@ stands for such a kernel. On a CPU it computes attention with PyTorch's operator
 makes its output, filled with zeros.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar

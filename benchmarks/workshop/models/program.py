@@ -8,8 +8,6 @@ A program needs only the standard library and torch, because the Python that run
 dependencies of allocbench.
 """
 
-from __future__ import annotations
-
 import argparse
 import gc
 import time

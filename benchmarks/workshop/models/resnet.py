@@ -8,8 +8,6 @@ from blocks of 400 MB to some of 200 KB, with a few KiB of batch statistics betw
 Validation, in larger batches and without a graph, frees each activation at once.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The parts shared by transformers with learned layer normalisation."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from torch import Tensor, nn

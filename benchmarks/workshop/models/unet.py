@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The U-Net of Stable Diffusion 1.5, shared by its training and its sampling."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

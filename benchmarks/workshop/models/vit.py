@@ -7,8 +7,6 @@ large batch are split for the small ones after it and needed whole again later; 
 no order.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

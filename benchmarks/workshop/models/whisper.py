@@ -9,8 +9,6 @@ beam, sorted in each step. Each batch starts with an encoder that briefly needs 
 of the decoder.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 from typing import cast

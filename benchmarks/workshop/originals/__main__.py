@@ -8,8 +8,6 @@ others stay there as they are. Each allocator runs in a process of its own. An o
 possible on this machine is recorded with the reason. `make originals` calls it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

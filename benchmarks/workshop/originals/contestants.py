@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The originals: where each comes from, how it is driven, and which of ours is its replica."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where the originals come from: packages in folders of their own, sources that the user brings."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The original planners: programs that read lifetimes as a CSV and write offsets as one."""
 
-from __future__ import annotations
-
 import sys
 import tempfile
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What replays the workloads: an allocator of this process, or PyTorch's in another one."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -8,8 +8,6 @@ Each row's training program runs on the null GPU as the row's card; no GPU is ne
 are kept in `build/truth/cache` until the programs or the null GPU change.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

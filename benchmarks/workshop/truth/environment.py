@@ -6,8 +6,6 @@
 makes it in `build/truth/VERSION` (a download of about 0.9 GB), without NVIDIA's libraries.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import venv

@@ -7,8 +7,6 @@ The programs are those of the predictions; `programs/peers.py` asks instead of t
 GPU is there because some estimators look for a GPU. docs/truth.md says how they are installed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

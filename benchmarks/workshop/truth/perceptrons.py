@@ -7,8 +7,6 @@ TABLE.csv is Datasets/MLP/mlp_data_step2.csv of github.com/itu-rad/GPUMemNet (CC
 scores; the table itself is not kept.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import json

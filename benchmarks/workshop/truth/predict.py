@@ -5,8 +5,6 @@ allocbench is imported where it is used: asv also imports this file with commits
 GPU.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

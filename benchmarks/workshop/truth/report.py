@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Errors of predictions against measured peaks: for each row, and for each group of rows."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Published measurements: one training run per row, with what other estimators predicted for it."""
 
-from __future__ import annotations
-
 import csv
 from dataclasses import dataclass
 from pathlib import Path

@@ -9,8 +9,6 @@ wheel is imported, after a first small call, and at its end. The results go to
 benchmarks/results/wheels.json; without NAME, all programs run.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

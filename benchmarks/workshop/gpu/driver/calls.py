@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Task: what the driver answers in every scenario, each in a process of its own."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

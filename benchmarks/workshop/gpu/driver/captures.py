@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios: which calls are legal while a stream is captured, by mode and thread."""
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import threading

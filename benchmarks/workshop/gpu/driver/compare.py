@@ -4,8 +4,6 @@
 python -m benchmarks.workshop.gpu.driver.compare A B
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios: initialization, contexts and their bytes, attributes of the device, errors."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import subprocess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CUDA driver through ctypes: calls by name, with their status; work that lasts."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import time

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios: allocations of cuMemAlloc, their bytes and addresses; pointers; no memory left."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 from collections import Counter

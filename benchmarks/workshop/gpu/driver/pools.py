@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios: the driver's memory pools: bytes, thresholds, reuse between streams, errors."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 import random

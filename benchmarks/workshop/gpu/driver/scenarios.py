@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """All scenarios by name; `python -m benchmarks.workshop.gpu.driver.scenarios NAME` runs one."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios: streams and events, their states, and handles that are gone."""
 
-from __future__ import annotations
-
 import ctypes
 from collections.abc import Callable
 

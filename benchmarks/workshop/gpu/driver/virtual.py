@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scenarios: CUDA's virtual memory: reservations, pieces, mappings, access."""
 
-from __future__ import annotations
-
 import ctypes
 import itertools
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results of the stages of `make gpu` that need no PyTorch, as Markdown tables."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterator
 from pathlib import Path

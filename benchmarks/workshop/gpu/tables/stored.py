@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of `make gpu` that were stored, and the cells of the tables that show them."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

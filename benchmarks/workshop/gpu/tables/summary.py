@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The results of `make gpu` as Markdown tables, with their provenance."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -5,8 +5,6 @@ The measurements lie in a folder next to the JSON file; a run that has one is no
 run only says what would run.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

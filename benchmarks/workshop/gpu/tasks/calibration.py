@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Task: measure the cost of device calls by size, as a cost model for the simulated device."""
 
-from __future__ import annotations
-
 import argparse
 import statistics
 from typing import Any

@@ -6,8 +6,6 @@ and the largest of the seconds. They include what a call from Python costs, whic
 `cuDriverGetVersion` shows.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import itertools

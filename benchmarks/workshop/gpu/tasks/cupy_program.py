@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Task: run a CuPy program with arrays of many sizes on CuPy's own pools or on a strategy."""
 
-from __future__ import annotations
-
 import argparse
 import random
 import time

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Task: find the largest batch of GPT-2 that trains within a memory limit."""
 
-from __future__ import annotations
-
 import argparse
 import dataclasses
 import gc

@@ -6,8 +6,6 @@ that overlap, and addresses without memory, are found. A null GPU has no kernels
 that the host reads are compared there.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import time

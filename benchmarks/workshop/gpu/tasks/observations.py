@@ -5,8 +5,6 @@ Next to the JSON file lies the memory snapshot of each of its processes, without
 same command on a real and on a null GPU gives two folders that `docs.generate.real_gpu` compares.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import subprocess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Task: run a program of the catalog at full size on one contestant."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -5,8 +5,6 @@ Bytes and counts must be equal, except those of `cuda_async`, whose pool is a mo
 device; the seconds of device calls are measured on the one and estimated on the other.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import time

@@ -4,8 +4,6 @@
 Their memory is limited as on a small card, so that they run out of it.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ The program is that of `make truth`. NVML is asked each millisecond, as those wh
 did. ALLOCBENCH_XMEM_PYTHON names a Python with their version of PyTorch.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import os

@@ -7,8 +7,6 @@ history; its snapshot is replayed through `caching` on a simulated device, and t
 are compared with PyTorch's.
 """
 
-from __future__ import annotations
-
 import argparse
 import gzip
 import os

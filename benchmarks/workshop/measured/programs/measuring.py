@@ -4,8 +4,6 @@
 These files run in an environment of their own, without allocbench.
 """
 
-from __future__ import annotations
-
 import argparse
 import bisect
 import contextlib

@@ -7,8 +7,6 @@ Prints one line of JSON for every EVERY-th row: what was measured, and the most 
 reserved.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import json

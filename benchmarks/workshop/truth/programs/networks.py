@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Networks by the names of the table, the images that they accept, and their loss."""
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections.abc import Callable, Collection, Iterable

@@ -4,8 +4,6 @@
 These files run in the environment of `benchmarks.workshop.truth.environment`, without allocbench.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 from collections.abc import Callable
