@@ -5,8 +5,6 @@
 tight and ample, and cards. Tests that use the fixture `in_inputs` run where the files are.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Sequence

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An invented results folder of asv: two allocators on one workload, as asv 0.6 writes it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Mapping, Sequence

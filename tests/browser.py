@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests in a browser: skipped without one, and what the page says and requests."""
 
-from __future__ import annotations
-
 import json
 import os
 from typing import Any

@@ -4,8 +4,6 @@
 An editable install of the project would take precedence over PYTHONPATH.
 """
 
-from __future__ import annotations
-
 import sys
 import venv
 from pathlib import Path

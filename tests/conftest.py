@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every strategy by its name, and further options with which each is tested."""
 
-from __future__ import annotations
-
 import gc
 import os
 import signal

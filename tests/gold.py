@@ -6,8 +6,6 @@ values. Where a change is meant, `pytest --freeze PATH` writes the files again a
 differences, which the commit explains.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import enum
 import gzip

@@ -5,8 +5,6 @@ Passes and calls run as usual, but the reported seconds depend only on the name 
 on its history. The functions are patched for the whole test run.
 """
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

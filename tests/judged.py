@@ -6,8 +6,6 @@ each block was placed. It shares no code with the allocators or the wrapper. The
 a rule was broken.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 import time

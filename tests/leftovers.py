@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pytest plugin: the run fails when a process that it started is still there at its end."""
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import time

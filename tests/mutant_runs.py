@@ -15,8 +15,6 @@ the tests first run without a mutant, and `--first` gets, for each, its seconds 
 modules that it runs.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import gc

@@ -16,8 +16,6 @@ command goes on where an interrupted one stopped; where tests have changed, it b
 `--survivors` tries only those that were left.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import difflib

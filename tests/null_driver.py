@@ -7,8 +7,6 @@ see `null_gpu/native`. `control.cpp` there has what tests ask of it and tell it.
 `python -m tests.null_driver` writes it into a folder and prints the folder.
 """
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import functools

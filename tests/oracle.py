@@ -5,8 +5,6 @@ It keeps its own record of requests and blocks and compares every pair of blocks
 with the allocators and sees only what any caller can see.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum

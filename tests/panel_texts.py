@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The visible texts of a drawn panel."""
 
-from __future__ import annotations
-
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.text import Text

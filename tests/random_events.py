@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random events that need ever more of a device, from a small part of it to more than it has."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -6,8 +6,6 @@ cache: both builds compile everything, in folders whose paths differ in length. 
 if the packages differ or the installed command fails.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil

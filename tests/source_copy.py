@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A copy of the working tree: the files that git tracks, and new ones that it does not ignore."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recordings of PyTorch's own allocator on a stand-in for the CUDA runtime."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench.api: frames with the answers of the commands; docs/deciding.md: their real output."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

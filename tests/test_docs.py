@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The promises of the README hold: the table of strategies, the commands, the targets."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The steps of docs/extending.md work: each is followed in a copy of the source, and tried."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

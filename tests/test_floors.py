@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Imports and includes go down only, and files stay small."""
 
-from __future__ import annotations
-
 import ast
 import graphlib
 import importlib

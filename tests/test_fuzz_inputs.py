@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every target of the fuzzer reads its seeds, damaged seeds, and inputs that earlier runs kept."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Random calls with private pools, streams and faults; and the driver that draws them."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.conftest import Case

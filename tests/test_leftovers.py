@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A run of tests that leaves a process behind fails, and names the process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One import name: every build has it, and it cannot collide with a program's own modules."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

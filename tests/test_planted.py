@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The planted bugs fit the sources and the page that lists them; `make planted` plants them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

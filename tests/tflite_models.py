@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small TensorFlow Lite models, written with FlatBuffers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

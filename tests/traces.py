@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small traces for tests: from a list of events, or drawn at random."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from random import Random
 from typing import Any

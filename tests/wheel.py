@@ -5,8 +5,6 @@ Nothing in it may need a newer glibc than its name says, or a C++ library. It is
 a new environment, and used in another folder, with nothing in PATH except for that environment.
 """
 
-from __future__ import annotations
-
 import io
 import os
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much work Python code does, counted instead of timed."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import FrameType

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Captured graphs: their memory stays, and a capture never becomes invalid; on the null GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

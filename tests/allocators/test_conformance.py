@@ -6,8 +6,6 @@ less than the capacity. The random walk over all calls is in
 `test_state_machine.py`.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from functools import cache

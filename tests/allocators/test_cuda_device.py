@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CUDA device on the null GPU's driver: no memory is ever lost."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The simulated device, observed through `naive`, which makes one device call per request."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pools of a simulated device, and its pages, against those of an H100 and by hand."""
 
-from __future__ import annotations
-
 import functools
 import json
 import random

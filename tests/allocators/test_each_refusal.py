@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device refuses each call in turn: at most one request fails, and nothing is lost."""
 
-from __future__ import annotations
-
 from itertools import count
 
 import numpy as np

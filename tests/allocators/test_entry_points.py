@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The C functions that PyTorch calls, through their addresses, on the null GPU's driver."""
 
-from __future__ import annotations
-
 import ctypes
 import random
 from collections.abc import Callable, Iterator

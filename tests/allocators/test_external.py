@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocators from outside of the core: shared libraries and Python classes."""
 
-from __future__ import annotations
-
 import os
 import random
 import subprocess

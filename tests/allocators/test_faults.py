@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Devices that refuse calls: nothing is lost, statistics stay correct, and later requests work."""
 
-from __future__ import annotations
-
 import random
 import re
 

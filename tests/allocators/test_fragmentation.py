@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`planned` leaves little fragmentation on every bundled training workload."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

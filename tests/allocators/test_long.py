@@ -5,8 +5,6 @@ The check wrapper judges a million of them. The slower judge of `tests/judged.py
 and as many as it is asked to by `make test-long EVENTS=10000000`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The judge itself: every rule, broken on purpose, is detected and named."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 

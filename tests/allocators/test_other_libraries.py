@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CuPy, RMM and Numba on an allocator: stand-ins for them make the same calls, on the null GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.null_driver import CAPACITY, python, reported

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Private pools of strategies: their memory is apart, and stays until they are released."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Allocators in a forked child, at the end of a process with live blocks, and in broken replays."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Default streams, which share handles, and programs on several GPUs; on the null GPU."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest

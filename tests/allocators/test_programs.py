@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Running programs on an allocator: streams, events, graphs, threads; on the null GPU's driver."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

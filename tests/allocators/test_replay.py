@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replay: every number matches a plain recomputation in Python."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections.abc import Callable, Iterator

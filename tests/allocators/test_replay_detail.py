@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The detail of a replay: no peak is lost; calls and free blocks match a manual replay."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Any sequence of calls on any strategy: all rules hold after each call."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

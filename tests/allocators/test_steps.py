@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The work of a request and a free, in search steps, as the number of blocks grows."""
 
-from __future__ import annotations
-
 import math
 import random
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What each strategy does with memory that several streams use, as the documentation tells it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

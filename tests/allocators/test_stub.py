@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The type stubs of the native modules are up to date with their generator."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

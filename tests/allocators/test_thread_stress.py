@@ -4,8 +4,6 @@
 `make tsan OPERATIONS=1000000` gives each thread that many calls, under ThreadSanitizer.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Several threads on one allocator: nothing is lost or handed out twice."""
 
-from __future__ import annotations
-
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor

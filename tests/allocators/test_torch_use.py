@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch on an allocator: the real one as far as a CPU build allows, a stand-in for the rest."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

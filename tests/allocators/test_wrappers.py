@@ -4,8 +4,6 @@
 The requirements on every allocator are tested on wrapped ones too, by the cases in `conftest.py`.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

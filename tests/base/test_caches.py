@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cache folder: private, absolute, and temporary where the user has none."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names in narrow cells are cut between their parts only."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console

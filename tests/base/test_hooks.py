@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hooks around the import of torch in other programs: their order, and what they do not change."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Single options and lists of numbers in the grammar of specs."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench.base.spec import (

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What looks like a secret in a command line is hidden, and names of any length are one line."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench.base.text import MOST_LETTERS, command_text, one_line, without_secrets

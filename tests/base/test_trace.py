@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of events are the same in Python and in C++."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

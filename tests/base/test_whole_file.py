@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files appear whole, whatever they are called; `test_interrupts.py` has those that do not."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from pathlib import Path

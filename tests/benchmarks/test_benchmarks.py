@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The suites: fixed parameters, n/a with a reason, versions set by hand; asv accepts them."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every report of the court comes out as its page says."""
 
-from __future__ import annotations
-
 import pytest
 
 from benchmarks.workshop.court.cases import CASES, REFUTED, REPRODUCED, SINCE_2_1, Case

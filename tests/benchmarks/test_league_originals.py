@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The league's originals: how they are asked, and what their committed results say."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The program that measures dependent accesses to memory."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

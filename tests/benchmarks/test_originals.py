@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table of strategies beside originals and the reference loop, and counts of instructions."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of throughput with threads."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands as a user runs them, in a folder with one good trace and the bad ones."""
 
-from __future__ import annotations
-
 import shlex
 import sys
 from pathlib import Path

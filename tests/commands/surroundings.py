@@ -6,8 +6,6 @@ writes outcomes to standard output. Each job has a copy of the folder to itself,
 standard input.
 """
 
-from __future__ import annotations
-
 import atexit
 import gc
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`allocbench check` as a user runs it: verdicts, exit codes, tables, JSON."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench.cli: what each command does."""
 
-from __future__ import annotations
-
 import contextlib
 import csv
 import gzip

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench.cli: every kind of wrong command, each without a traceback."""
 
-from __future__ import annotations
-
 import errno
 import json
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What commands print and write for small inputs of every kind is as it was frozen."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

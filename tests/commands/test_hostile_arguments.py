@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths and traces that would end a command with a traceback, or destroy its input."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """An interrupt ends a command quietly, even if Python would drop or replace it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

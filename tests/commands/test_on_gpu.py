@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commands with `--device cuda:0`, on the driver of the null GPU."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

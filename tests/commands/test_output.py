@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A command's results are shown and kept, regardless of the state of standard output and files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench plan: as users run it, and every kind of error."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench record, with a stand-in for PyTorch on the path of the programs it runs."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 import sys

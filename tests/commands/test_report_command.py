@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench report, Markdown, and the progress of a long comparison."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import io

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`allocbench serving`: its table, its JSON, its errors."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Few packages are imported before a command begins its work."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

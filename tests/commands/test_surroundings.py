@@ -5,8 +5,6 @@ Its output goes to a file, to a pipe that is closed after a line, and to a full 
 interrupted; and its file is where none can be written.
 """
 
-from __future__ import annotations
-
 import random
 import shutil
 import signal

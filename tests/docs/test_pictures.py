@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pictures of the strategies show what the strategies do."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documentation site: it builds without a warning, describes everything, and loads nothing."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from html import unescape

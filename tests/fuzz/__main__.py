@@ -8,8 +8,6 @@ the same code, and stores them in tests/fuzz/corpus.zip, with which the next clo
 code is 1 if something failed.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import os

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inputs that reached new code in earlier runs, in one file: `corpus.zip`, by target."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -7,8 +7,6 @@ negative or huge, sizes are no numbers, entries occur twice or not at all, and l
 ways.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 import re

@@ -6,8 +6,6 @@ read must also be usable: a trace is written, read again and replayed, with one 
 and wrappers that depends on its content.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

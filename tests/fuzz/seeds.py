@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Valid inputs of every target, from which the fuzzer derives others."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

@@ -6,8 +6,6 @@ end all blocks are freed, and the device must get everything back. A case and a 
 calls every time: `python -m tests.fuzz --case SPEC --seed N` repeats them.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import re

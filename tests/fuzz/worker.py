@@ -4,8 +4,6 @@
 The options are those of libFuzzer. A file is given to the target once, which repeats a failure.
 """
 
-from __future__ import annotations
-
 import gc
 import operator
 import sys

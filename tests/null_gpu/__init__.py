@@ -6,8 +6,6 @@ without it, and fail if ALLOCBENCH_TEST_TORCH names a version that is missing. O
 tested only if they are named there.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

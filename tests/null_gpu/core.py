@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native library alone, in a process: called as PyTorch would, results printed as JSON."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@
 and they fail where ALLOCBENCH_TEST_PACKAGES demands them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

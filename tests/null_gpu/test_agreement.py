@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Null GPUs agree with what was measured on an H100, as far as the documentation says."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

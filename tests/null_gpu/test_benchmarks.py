@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Real programs on a null GPU are benchmarked in series of their own."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench.workloads.recording import has_cuda

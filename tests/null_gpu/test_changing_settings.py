@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs of PyTorch that change allocator settings while they run, and `caching`."""
 
-from __future__ import annotations
-
 import json
 import random
 from pathlib import Path

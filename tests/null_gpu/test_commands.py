@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that run programs on null GPUs: what they write, print and return."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native library: memory, pools, streams, captures, handles, objects that graphs keep."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Specs of null GPUs."""
 
-from __future__ import annotations
-
 import json
 import platform
 import sys

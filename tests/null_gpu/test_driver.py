@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native library's driver: initialization, contexts, held streams, pools, errors."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native library's driver: virtual memory, and calls that fail on purpose."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

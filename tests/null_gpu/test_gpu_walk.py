@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tasks of `make gpu` at full size on a null GPU, with a CUDA build of PyTorch."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -5,8 +5,6 @@
 NCCL are in packages of some hundred MB each, which `make test-headers` downloads once.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 from pathlib import Path

@@ -5,8 +5,6 @@ The memory of a null GPU holds zeros. A table in place of the native library has
 host knows.
 """
 
-from __future__ import annotations
-
 import ctypes
 import importlib.util
 import io

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stand-ins for NVIDIA's libraries: their ELF format, and the targets of their functions."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -4,8 +4,6 @@
 They run in an environment that has both allocbench and that build.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

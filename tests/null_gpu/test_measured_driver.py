@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The null GPU's driver against what an H100 with driver 580.159.04 returned for the same calls."""
 
-from __future__ import annotations
-
 import functools
 import json
 import subprocess

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program of `benchmarks.workshop.measured`: predicted by `fit`, then run, both on a null GPU."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from allocbench.null_gpu import launch

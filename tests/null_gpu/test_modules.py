@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which module of a model holds memory, found without a change to the program."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

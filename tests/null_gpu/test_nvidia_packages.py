@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch installed with NVIDIA's packages: it still loads the null GPU's libraries."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

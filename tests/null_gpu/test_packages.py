@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CuPy, RMM and Numba get memory from an allocator through their own code."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tests.null_gpu.packages import seen

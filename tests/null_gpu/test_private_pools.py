@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs with captured graphs and memory pools: what is recorded, and what `caching` does."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs as workloads on null GPUs."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

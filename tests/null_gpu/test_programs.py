@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs on null GPUs, with each version of PyTorch's CUDA build that is there."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`caching` agrees with what PyTorch's own allocator records on a null GPU, kind by kind."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Programs get the same results with each allocator as with PyTorch's own."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces of null GPUs: their content, and how well they agree with other recordings."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -5,8 +5,6 @@ The rows are those of xMem (arXiv 2510.21048, MIT license). Its programs need an
 `make truth` makes; tests of them are skipped without it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

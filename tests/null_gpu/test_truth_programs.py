@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training programs of `make truth`: which model a row names, and what trains it."""
 
-from __future__ import annotations
-
 import json
 from collections import namedtuple
 from pathlib import Path

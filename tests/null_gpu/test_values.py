@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native library: values that the host copied, and who may have changed them."""
 
-from __future__ import annotations
-
 from tests.null_gpu.core import seen
 
 

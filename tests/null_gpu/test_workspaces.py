@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Workspaces of NVIDIA's libraries on a null GPU: rules, options, and marks in traces."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import math

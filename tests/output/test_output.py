@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables, drawings and files of any command, against models that look at each letter and byte."""
 
-from __future__ import annotations
-
 import errno
 import io
 import json

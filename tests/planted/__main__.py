@@ -5,8 +5,6 @@ The copy is in build/planted. The exit code is 1 if a bug was not found, or was 
 reason than the expected one. `--only WORDS` plants the bugs whose names contain the words.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import platform

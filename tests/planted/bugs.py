@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bugs: at least one for each kind of check that docs/trust.md names."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

@@ -5,8 +5,6 @@ Every line of code of the product is as likely as any other. A bug goes into the
 the nearest one where a mistake would be plausible.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

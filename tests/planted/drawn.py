@@ -2,8 +2,6 @@
 # ruff: noqa: E501  lines of the sources as they are
 """Bugs at places that `tests.planted.draw --seed 46` drew, each with a test of its folder that notices it."""
 
-from __future__ import annotations
-
 from tests.planted.bugs import Bug
 
 DRAWN = (

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench check: the right verdict, the same numbers as fit, and remedies that hold."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Choices among trials and failures of replays: properties, and the rules taken word by word."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which promises an allocator keeps."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What changed between two traces: parts by hand, and that they always add up."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

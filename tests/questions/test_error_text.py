@@ -6,8 +6,6 @@ Each text is one that only this table has: the wording of a version, around numb
 verdicts were computed by hand.
 """
 
-from __future__ import annotations
-
 import random
 
 import pytest

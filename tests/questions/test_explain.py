@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench explain: constructed failures whose cause is known."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

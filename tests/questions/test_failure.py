@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first failed request: which one, what is alive there, and what it is called."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench.questions.failure import before, first_failure, operators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench fit: the smallest device that is enough, checked by replays on it and just below."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

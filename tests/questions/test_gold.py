@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The answers to all questions about small inputs are as they were frozen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A KV cache that grows in pages: which blocks a request gets, and which pages have memory."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 

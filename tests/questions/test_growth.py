@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory that grows from step to step, and memory that only looks as if it did."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 

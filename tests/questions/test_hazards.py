@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings that break what a program does are not recommended."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 

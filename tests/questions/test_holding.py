@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What holds memory: kinds of blocks by their lives in a training run."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scores of the league."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import pytest

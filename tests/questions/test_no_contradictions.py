@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """check, explain, fit, recommend and tune say the same of programs of every kind."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What fills a card: the sums, and the byte at which a program no longer fits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

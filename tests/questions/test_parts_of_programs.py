@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Parts of programs: no answer says less than the truth without saying that it is a bound."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import pickle

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Peaks: limits, baselines, and the reason for growth; programs on a stand-in for a GPU."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

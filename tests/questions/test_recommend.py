@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench recommend: what it tries, and the command."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What fills a card that serves a model: exact bytes, vLLM's own numbers, published numbers."""
 
-from __future__ import annotations
-
 import dataclasses
 from typing import Any
 

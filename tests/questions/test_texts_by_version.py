@@ -6,8 +6,6 @@ The wording is that of the program, the numbers are our own, and the verdicts we
 from them: X requested, F free, R reserved but not allocated, in MiB.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts of errors as people have them: quoted, in logs of clusters, in JSON, cut, interleaved."""
 
-from __future__ import annotations
-
 import json
 import random
 import textwrap

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench tune: the results of the search, and its output."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

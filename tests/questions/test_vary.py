@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`fit --vary`: the search, compared with trying every value."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

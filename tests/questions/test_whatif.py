@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Edits of a recorded program, beside recordings of the edited program."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

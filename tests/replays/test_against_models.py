@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Replays against slow and simple models of what they say, on unaligned sizes and addresses."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

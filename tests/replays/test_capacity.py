@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The search for the smallest capacity, against predicates whose answers are known."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

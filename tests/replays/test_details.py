@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The details of a run: maps agree with the allocator, peaks stay, intervals cover, pins pin."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

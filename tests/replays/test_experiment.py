@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench.replays.experiment and allocbench.replays.capacity: the numbers of a run."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from collections.abc import Callable

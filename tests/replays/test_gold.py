@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows, details and capacities of replays of small inputs are as they were frozen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A matrix of runs: order, progress, threads."""
 
-from __future__ import annotations
-
 import threading
 import time
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Settings, version and first segments of a recording hold in every command that replays it."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from dataclasses import replace

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A replay that is kept: its device calls. Runners of other orders. What a report shows of many."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench.replays import trace_blocks

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The shares of blocks and bytes at a stable address, against the definition taken word by word."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from typing import Any
 

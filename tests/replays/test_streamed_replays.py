@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trace that is replayed part by part has the results of the trace as a whole."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

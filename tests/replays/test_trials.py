@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A trial on one capacity says what happens on all of its range, and nothing beyond it."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

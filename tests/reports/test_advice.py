@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sentences of answers: which numbers they compare, and what they say at the boundaries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Estimates of device time: their ranges, and orders that depend on the assumed costs."""
 
-from __future__ import annotations
-
 import itertools
 import json
 from typing import Any

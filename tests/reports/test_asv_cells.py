@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cells of asv's results, and why some have no number."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results of asv: read back, charted by allocator, and errors name bad files."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published site, made of the committed results and opened in Chromium."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The report in a browser: it shows the numbers of the results, and loads nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables, findings, advice, figures and pages of small inputs are as they were frozen."""
 
-from __future__ import annotations
-
 import base64
 import gzip
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The pages of differences and of histories, opened in Chromium."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

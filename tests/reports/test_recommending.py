@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which setting and which allocator to use, and how far the advice can be trusted, over rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pandas as pd

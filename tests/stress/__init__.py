@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Threads without Python that call the entry points: see threads.cpp, compiled on first use."""
 
-from __future__ import annotations
-
 import atexit
 import ctypes
 import functools

@@ -6,8 +6,6 @@
 Each such process adds a line with its id to the file PIDS.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench sweep: each run happens once, even if processes die."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

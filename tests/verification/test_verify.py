@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """caching agrees with recorded allocators."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

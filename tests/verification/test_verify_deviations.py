@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """verify finds and names a change in a recording."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Texts with other numbers, with parts that are missing or occur twice, and cut ones."""
 
-from __future__ import annotations
-
 import re
 from random import Random
 

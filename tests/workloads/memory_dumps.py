@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A memory profile of JAX and a buffer assignment of XLA, written for tests."""
 
-from __future__ import annotations
-
 ASSIGNMENT = """BufferAssignment:
 allocation 0: size 4000, parameter 0, shape |f32[1000]| at ShapeIndex {}:
  value: <1 p0 @0> (size=4000,offset=0): f32[1000]{0}

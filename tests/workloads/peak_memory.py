@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How much memory reading a file takes, measured in another process."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

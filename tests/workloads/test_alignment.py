@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The agreement of two traces: compared with dynamic programming, and on constructed traces."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kinds and places of blocks of training: of programs whose kinds are known, and frozen ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from random import Random
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The bundled traces are complete, have their provenance, and match the size of their models."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

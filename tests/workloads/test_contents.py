@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench.workloads.contents: counts of the events of a trace, in parts of any length."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import astuple, replace
 from typing import Any

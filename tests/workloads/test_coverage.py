@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What recordings show of their programs: the right value for each kind of gap."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable
 from dataclasses import replace

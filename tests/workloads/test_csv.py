@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """CSV as people and other programs write it, by the rule in docs/formats.md."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import os

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What texts of errors say, with any numbers, cut and mixed, is as it was frozen."""
 
-from __future__ import annotations
-
 from random import Random
 from typing import Any
 from zlib import crc32

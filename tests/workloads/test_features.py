@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """workloads.trace_features: numbers computed by hand and by definition; where they are shown."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from dataclasses import asdict, fields

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files contain the trace that was written, or one line says what is wrong with them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is computed from drawn traces, and from small files of other kinds, is as it was frozen."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

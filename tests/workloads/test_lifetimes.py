@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """workloads.block_lifetimes: blocks of a trace or of a CSV, and every kind of error in the CSV."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small files that would take much memory, disk space or stack are refused in one line."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Memory profiles of JAX and buffer assignments of XLA: what holds memory, and XLA's own plan."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import json

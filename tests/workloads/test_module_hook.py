@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the hook for modules notes of their outputs, in a program that uses the CPU."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

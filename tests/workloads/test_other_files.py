@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that are not traces are named, and the error says what to do instead."""
 
-from __future__ import annotations
-
 import io
 import sqlite3
 import tarfile

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Private pools in traces: files of each format, and imported snapshots."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

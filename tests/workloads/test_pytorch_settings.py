@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """PyTorch's rules by version, and its settings from texts and snapshots to options of `caching`."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Labels of a trace under other names."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from allocbench.workloads import ALLOC, FREE, MARK

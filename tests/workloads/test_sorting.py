@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sorting is stable, whatever the values."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

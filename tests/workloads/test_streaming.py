@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """workloads.streaming: a trace in parts is the trace as a whole, wherever the parts begin."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

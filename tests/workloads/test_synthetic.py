@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench.workloads.synthetic: every bomb hurts its target, every pattern has its effect."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import numpy as np

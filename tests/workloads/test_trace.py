@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules of a valid trace, and the messages of broken ones."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

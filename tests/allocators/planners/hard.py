@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Blocks that are hard to plan, because a lowest plan leaves few gaps or none."""
 
-from __future__ import annotations
-
 import random
 
 from tests.allocators.planners.judge import Block

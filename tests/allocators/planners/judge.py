@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The judge of plans: finds the rules that a plan breaks, slowly and without planner code."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from enum import StrEnum
 from itertools import permutations

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of the exact planner whose work, not time, is limited."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import count
 

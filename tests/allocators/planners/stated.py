@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A second, short implementation of the planners' rules, and many blocks to try it on."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Sequence
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exact planner: as low as brute force, and it reports whether a plan is proven."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

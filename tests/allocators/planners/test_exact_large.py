@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The exact planner on inputs with too many blocks for a search, under a limit on its work."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How the exact planner searches: pieces, planted plans, repair, and limits on its time."""
 
-from __future__ import annotations
-
 import random
 from itertools import count
 

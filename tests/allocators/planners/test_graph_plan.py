@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans of graphs: TFLite's own offsets (see data/tflite/README.md), and each of its rules."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Iterable

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`allocbench plan` of a model: TensorFlow Lite's own offsets, .tflite files, damaged files."""
 
-from __future__ import annotations
-
 import csv
 import gzip
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rules that every plan must follow, and the judge that detects violations."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@
 Whole graphs are in test_graph_plan.py.
 """
 
-from __future__ import annotations
-
 from functools import reduce
 
 import pytest

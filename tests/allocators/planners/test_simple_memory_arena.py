@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """SimpleMemoryArena: TFLite's offsets, and one segment at commit."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contents of a snapshot, in the form that tests compare."""
 
-from __future__ import annotations
-
 from allocbench.allocators import Allocator, OutOfMemory
 
 

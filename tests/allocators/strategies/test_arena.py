@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """arena: the first step is planned; later steps are served from the plan or fall back."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """bfc: limits and boundaries of TensorFlow's rules; its placements are in test_placements.py."""
 
-from __future__ import annotations
-
 import math
 import random
 from bisect import insort

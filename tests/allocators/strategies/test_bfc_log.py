@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """bfc's memory log in the message of a refused request."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """bfc waiting for other threads: a failed request is retried when memory is freed."""
 
-from __future__ import annotations
-
 import time
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 

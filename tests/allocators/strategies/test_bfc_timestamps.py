@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """bfc's timestamped frees: freed memory is reused after the mark of a step, or if necessary."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """buddy: power-of-two blocks that split in half and merge only with their buddies."""
 
-from __future__ import annotations
-
 from itertools import permutations
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """bump: memory is handed out once, so it is a lower bound for times and not a candidate."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """caching: each rule of PyTorch's allocator on a case computed by hand."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -4,8 +4,6 @@
 tests/data/caching/README.md says how they were made.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

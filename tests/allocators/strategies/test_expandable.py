@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """expandable: 2 MiB pages are mapped where a block needs them, or moved if free ones suffice."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """free_lists: slices are carved from buffers and reused only for their own size."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """ggml's two pools of temporary CUDA buffers."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """MLX's cache of Metal buffers: which buffer serves a request, and which are returned."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """naive: one device call per request and per free, and no waste at all."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of strategies that are out of their range, or contradict one another."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

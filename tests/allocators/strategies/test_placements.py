@@ -3,8 +3,6 @@
 beside PyTorch's allocator, and RMM's resources (see the README of each folder of data).
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

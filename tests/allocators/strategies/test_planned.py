@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """planned: steps are learned and served from a plan, however their sizes change."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """planned: steps that repeat exactly have the same places each time and need no device call."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

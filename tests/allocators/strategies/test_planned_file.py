@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """planned: the plan of an earlier run, read from a file, serves the next run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """planned: pages move, and blocks outside the plan are not overwritten."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

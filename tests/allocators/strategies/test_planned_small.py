@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """planned: the smallest blocks come from chunks of equal blocks, on pages of their own."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is special about RMM's pool and arena, and about CuPy's pool."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The superblocks of RMM's arena, where there are hundreds of them."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """slab: slabs of equal objects for each size class, given back when empty."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.allocators.strategies.seen import blocks, granted, place, segments

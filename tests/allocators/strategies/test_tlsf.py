@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """tlsf: good fit from size classes, 32 per power of two."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench import allocators

@@ -4,8 +4,6 @@
 Each package is downloaded from PyPI, one after the other, and only its headers are kept.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Traces whose requests fit every allocator, for tests of exporters."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lifetimes written and read again are the same blocks in the same order."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Perfetto's counters are the bytes after each event; steps and phases are slices."""
 
-from __future__ import annotations
-
 import io
 import json
 from pathlib import Path

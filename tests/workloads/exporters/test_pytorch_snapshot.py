@@ -3,8 +3,6 @@
 
 # mypy: allow-untyped-calls
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

@@ -5,8 +5,6 @@ A program has streams, private pools, captured graphs, steps and trims. Allocato
 also on a device that is too small. A seed always gives the same program and snapshot.
 """
 
-from __future__ import annotations
-
 import copy
 import io
 import pickle

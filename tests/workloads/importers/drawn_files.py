@@ -4,8 +4,6 @@
 A seed always gives the same bytes.
 """
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Sequence

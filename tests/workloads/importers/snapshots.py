@@ -6,8 +6,6 @@ segment, and the segments tiled by their blocks at the end. Its placement is sim
 has one block.
 """
 
-from __future__ import annotations
-
 import io
 import pickle
 from collections.abc import Iterable

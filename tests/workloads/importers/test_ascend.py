@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables of blocks of the Ascend profiler."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from allocbench.workloads import ALLOC, FREE, read

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Histories whose beginning was lost: the trace begins with what a model says was held then."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from random import Random

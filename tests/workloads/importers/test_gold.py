@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What small files hold, valid ones and damaged ones, is as it was frozen."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import pickle

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots that were made to take much time: work is counted, and hashes are compared."""
 
-from __future__ import annotations
-
 import pickle
 import random
 from functools import partial

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiler traces: one written by PyTorch during the test, and others in the form of GPUs."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of allocs from call stacks and from what `record` writes into a snapshot; marks."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Events paired by address natively are those that a dict pairs."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

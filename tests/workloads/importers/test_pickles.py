@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Pickles contain only data: none runs code, and no stated size is trusted."""
 
-from __future__ import annotations
-
 import os
 import pickle
 import pickletools

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots of every kind become the trace of their requests, or one line says why not."""
 
-from __future__ import annotations
-
 import json
 import random
 import sys

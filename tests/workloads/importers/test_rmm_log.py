@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Logs of RMM in every form of pointers and times, and every kind of error."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Snapshots in pages of memory_viz and as JSON are read like their pickles."""
 
-from __future__ import annotations
-
 import json
 import pickle
 from collections.abc import Callable

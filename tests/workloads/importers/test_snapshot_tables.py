@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of a snapshot are the dicts that Python's own unpickler makes, in every protocol."""
 
-from __future__ import annotations
-
 import pickle
 import random
 import re

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The weights that a server loads, from a list and from config.json."""
 
-from __future__ import annotations
-
 import functools
 import json
 from pathlib import Path

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Request logs and serving workloads on the command line."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

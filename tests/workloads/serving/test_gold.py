@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Small servers, request logs, starts of servers and configurations are as they were frozen."""
 
-from __future__ import annotations
-
 import io
 import json
 from random import Random

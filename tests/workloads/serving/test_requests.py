@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models, randomly drawn requests, and request logs."""
 
-from __future__ import annotations
-
 import dataclasses
 import io
 import json

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The server: its allocations, their timing, and its budget."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What servers print when they start, in the words of several versions."""
 
-from __future__ import annotations
-
 import pytest
 
 from allocbench.workloads.serving import start_logs
