@@ -99,7 +99,7 @@ def test_make_demo_installs_what_the_first_page_needs() -> None:
     needs["sweep"] = "sweep"
     makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
     recipe = makefile.partition("$(VENV)/.demo: ")[2].partition("touch")[0]
-    installed = re.findall(r"\w+", recipe.partition("[")[2].partition("]")[0])
+    installed = re.findall(r"\w+", recipe.partition("$(NEEDED)")[2].partition(")")[0])
     used = set(re.findall(r"^\$? ?allocbench ([a-z-]+)", README, flags=re.MULTILINE))
     assert {needs[command] for command in used & needs.keys()} <= set(installed)
 

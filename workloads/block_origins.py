@@ -235,6 +235,8 @@ def _derived(
     labels = trace.label[allocs].astype(np.int64)
     kind[left_over & _repeated(labels, size, step, left_over, forward, len(steps.ends))] = KEPT
     kind[initial] = LASTING
+    if not len(sizes):  # no gradient tells what was held before the recording
+        kind[initial & earlier] = UNKNOWN
     kind[initial & np.isin(size, sizes)] = PARAMETERS
     kind[backward] = BACKWARD
     kind[backward & lasting] = WORKSPACES

@@ -72,7 +72,7 @@ def test_the_device_describes_itself(driver: Driver) -> None:
     with allocators.CudaDevice(1) as device:
         assert (device.name, device.ordinal) == (NAME, 1)
         assert device.capacity == CAPACITY
-        assert device.driver_version == 12040
+        assert device.driver_version == 13000
         assert not device.simulated
         assert device.has_driver_pools
         assert device.cost_source == "measured"

@@ -279,14 +279,14 @@ DRAWN = (
         "workloads/exporters/pytorch_snapshot.py",
         "replayed.trace.pools[pool - 1].name.partition",
         "replayed.trace.pools[pool % len(replayed.trace.pools)].name.partition",
-        ("tests/workloads/exporters/test_pytorch_snapshot.py::test_private_pools_have_their_ids",),
+        ("tests/workloads/test_gold.py::test_exports",),
     ),
     Bug(
         "frees count as failed allocs",
         "workloads/exporters/replayed_trace.py",
         "(self.trace.op == ALLOC) & (self.address == 0)",
         "self.address == 0",
-        ("tests/workloads/exporters/test_pytorch_snapshot.py::test_failed_requests_and_trims",),
+        ("tests/workloads/test_gold.py::test_exports",),
     ),
     Bug(
         "the innermost frame tells whether a stack is backward",
@@ -302,9 +302,7 @@ DRAWN = (
         "workloads/importers/snapshot_additions.py",
         "if wrong is None or far(wrong) > _CLOCKS_DIFFER:",
         "if wrong is None:",
-        (
-            "tests/workloads/importers/test_snapshot_workspaces.py::test_clocks_may_differ_by_a_little",
-        ),
+        ("tests/workloads/importers/test_gold.py::test_drawn_snapshots",),
     ),
     Bug(
         "a compressed file keeps its outer name",
@@ -343,14 +341,16 @@ DRAWN = (
         "workloads/serving/caches.py",
         "if lacking > len(self._idle) * self._per_prefix:",
         "if lacking >= len(self._idle) * self._per_prefix:",
-        ("tests/workloads/serving/test_server.py::test_swapping_takes_the_time_of_its_bytes",),
+        ("tests/workloads/serving/test_server.py::test_the_last_idle_prefix_gives_its_pages_too",),
     ),
     Bug(
         "lists of unequal length are a log of requests",
         "workloads/serving/logs.py",
         "isinstance(output, list) and len(prompt) == len(output)):",
         "isinstance(output, list)):",
-        ("tests/workloads/serving/test_requests.py::test_columns_that_cannot_be_read",),
+        (
+            "tests/workloads/serving/test_requests.py::test_the_lists_of_a_benchmark_have_equal_lengths",
+        ),
     ),
     Bug(
         "the bias of a query leaves out keys and values",

@@ -272,3 +272,8 @@ def test_a_log_is_detected_by_its_content_and_takes_options(tmp_path: Path) -> N
         read(path, seed=1)
     with pytest.raises(TraceError, match="model=gpt-5 must be one of llama-3-8b, "):
         read(path, model="gpt-5")
+
+
+def test_the_lists_of_a_benchmark_have_equal_lengths() -> None:
+    results = {"input_lens": [10, 20], "output_lens": [5]}
+    assert "not two lists of equal length" in message_of(lambda: log(json.dumps(results)))

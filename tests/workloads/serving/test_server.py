@@ -206,6 +206,14 @@ def test_the_end_of_the_least_recently_used_text_is_evicted_first() -> None:
     assert cache.begin(Held(prefix=[3]), 2000) == 512
 
 
+def test_the_last_idle_prefix_gives_its_pages_too() -> None:
+    cache, held = Paged(Events(), TINY, 512 * TOKEN, 16, 512), Held(prefix=[1])
+    assert cache.reserve(held, 512, 0)
+    cache.computed(held, 512)
+    cache.release(held)
+    assert cache.reserve(Held(), 512, 512)
+
+
 def test_a_block_completed_by_the_answer_is_not_shared() -> None:
     # The second is preempted after three blocks of 512 tokens, two of them from its prompt, and
     # recomputed as a whole; the third begins with the same prefix.
