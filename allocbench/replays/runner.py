@@ -29,6 +29,7 @@ from allocbench.allocators.spec import parse
 from allocbench.base.cards import Card, cards, context
 from allocbench.base.spec import Spec, name_of
 from allocbench.base.spec import parse as parse_spec
+from allocbench.base.trace import MAX_SIZE
 from allocbench.replays import PASSES
 from allocbench.replays.capacity import (
     STEP,
@@ -212,8 +213,9 @@ class Runner(LargeRunner):
 
 def outside_of(trace: AnyTrace) -> dict[str, int]:
     """Bytes that libraries held on the GPU outside of PyTorch when it was recorded, by library."""
-    found = trace.provenance.extra.get("outside", {})
-    return dict(found) if isinstance(found, dict) else {}
+    found = trace.provenance.extra.get("outside")
+    told = found.items() if isinstance(found, dict) else ()  # a file may have any JSON value here
+    return {name: held for name, held in told if type(held) is int and 0 < held <= MAX_SIZE}
 
 
 def beside(device: str, trace: AnyTrace) -> str:

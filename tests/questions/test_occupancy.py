@@ -61,3 +61,10 @@ def test_libraries_hold_memory_beside_the_allocator() -> None:
 def test_the_ranks_of_a_recording(world: str, ranks: int) -> None:
     assert ranks_of(replace(TRACE, provenance=Provenance(extra={"world": world}))) == ranks
     assert ranks_of(TRACE) == 1
+
+
+@pytest.mark.parametrize("told", [{"x": "y"}, {"x": None, "y": 1.5}, {"x": -5, "y": 2**70}, [1], 3])
+def test_what_is_no_number_of_bytes_is_not_held(told: object) -> None:
+    trace = replace(TRACE, provenance=Provenance(extra={"outside": told}))
+    assert outside_of(trace) == {}
+    assert beside("sim:1GiB", trace) == "sim:1GiB"
