@@ -22,9 +22,11 @@ from allocbench.questions.error_text import by_operator, explained, on_card, ver
 from allocbench.questions.explain import Explanation, frame
 from allocbench.questions.explain import verdict as verdict_of_replay
 from allocbench.reports.advice.check import (
+    LATER,
     Answer,
     Holder,
     Verdict,
+    between_peaks,
     by_text,
     cannot_tell,
     fits,
@@ -138,18 +140,11 @@ def _by_peak(
         device = (enough or cards()[-1:])[0].device
     capacity, where = allocators.make_device(device).capacity, label(device)
     verdict: Verdict = "unknown"
-    told = cannot_tell(
-        where,
-        f"until then, it had {units.size(allocated.middle)} allocated at the most, and"
-        f" {units.size(reserved.middle)} reserved",
-    )
+    told = between_peaks(where, allocated.middle, reserved.middle)
     if reserved.high <= capacity:
         verdict, told = "fits", fits(where, reserved.high, True, capacity, smallest)
     elif allocated.low > capacity:
         verdict, told = "too_big", too_big(where, allocated.low, True, capacity)
-    later = (
-        "The text counts what was in use until it was printed; later, the program may need more."
-    )
     return Answer(
         one_line(name),
         where,
@@ -159,7 +154,7 @@ def _by_peak(
         bound=True,
         capacity=capacity,
         card=enough[0].name if enough else None,
-        unknown=(later, f"To know more: {_instead(error)}."),
+        unknown=(LATER, f"To know more: {_instead(error)}."),
     )
 
 

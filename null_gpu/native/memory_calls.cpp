@@ -18,8 +18,33 @@ using namespace allocbench::null_gpu;
 
 namespace {
 
-// The pinned memory of the host.
-class Pinned {
+// Memory of the host that the driver knows: ranges by address.
+class HostRanges {
+ public:
+  void add(void* pointer, Size size) {
+    std::lock_guard const lock(mutex_);
+    ranges_[reinterpret_cast<Address>(pointer)] = size;
+  }
+
+  // The size of the range that begins there, which is then forgotten; 0 without one.
+  Size remove(void* pointer) {
+    std::lock_guard const lock(mutex_);
+    auto const range = ranges_.extract(reinterpret_cast<Address>(pointer));
+    return range.empty() ? 0 : range.mapped();
+  }
+
+  bool contains(void const* pointer) {
+    std::lock_guard const lock(mutex_);
+    return around(ranges_, reinterpret_cast<Address>(pointer)) != ranges_.end();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::map<Address, Size> ranges_;
+};
+
+// Pinned memory, also what a program registers as such.
+class Pinned : public HostRanges {
  public:
   static Pinned& get() {
     static auto* instance = new Pinned;
@@ -34,30 +59,10 @@ class Pinned {
     add(pointer, size);
     return pointer;
   }
-
-  // Memory of the program that it registers as pinned.
-  void add(void* pointer, Size size) {
-    std::lock_guard const lock(mutex_);
-    ranges_[reinterpret_cast<Address>(pointer)] = size;
-  }
-
-  void remove(void* pointer) {
-    std::lock_guard const lock(mutex_);
-    ranges_.erase(reinterpret_cast<Address>(pointer));
-  }
-
-  bool contains(void const* pointer) {
-    std::lock_guard const lock(mutex_);
-    return around(ranges_, reinterpret_cast<Address>(pointer)) != ranges_.end();
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<Address, Size> ranges_;
 };
 
 // Managed memory is the host's: the driver moves it out of a card whose memory others need.
-class Managed {
+class Managed : public HostRanges {
  public:
   static Managed& get() {
     static auto* instance = new Managed;
@@ -67,31 +72,21 @@ class Managed {
   // Its pages come from the host when they are first touched, as on a GPU.
   Status allocate(void** pointer, Size size) {
     if (size == 0) return kInvalidValue;
-    *pointer = mmap(nullptr, size, PROT_READ | PROT_WRITE,
-                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (*pointer == MAP_FAILED) return kOutOfMemory;
-    std::lock_guard const lock(mutex_);
-    ranges_[reinterpret_cast<Address>(*pointer)] = size;
+    void* const pages = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (pages == MAP_FAILED) return kOutOfMemory;
+    *pointer = pages;
+    add(pages, size);
     return kSuccess;
   }
 
   Status release(Address address) {
-    std::lock_guard const lock(mutex_);
-    auto const range = ranges_.find(address);
-    if (range == ranges_.end()) return kInvalidValue;
-    munmap(reinterpret_cast<void*>(address), range->second);
-    ranges_.erase(range);
+    auto* const pages = reinterpret_cast<void*>(address);
+    Size const size = remove(pages);
+    if (size == 0) return kInvalidValue;
+    munmap(pages, size);
     return kSuccess;
   }
-
-  bool contains(void const* pointer) {
-    std::lock_guard const lock(mutex_);
-    return around(ranges_, reinterpret_cast<Address>(pointer)) != ranges_.end();
-  }
-
- private:
-  std::mutex mutex_;
-  std::map<Address, Size> ranges_;
 };
 
 int host_alloc(void** pointer, Size size) {

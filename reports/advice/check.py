@@ -275,6 +275,19 @@ def by_text(verdict: Verdict, failed: bool, headline: str) -> str:
     return f"DID NOT FIT: {headline}"
 
 
+LATER = "The text counts what was in use until it was printed; later, the program may need more."
+"""What the peaks that a program printed leave open."""
+
+
+def between_peaks(device: str, allocated: int, reserved: int) -> str:
+    """The device has more than the program had allocated at its peak, and less than it reserved."""
+    return cannot_tell(
+        device,
+        f"at its peaks until then, the program had {units.size(allocated)} allocated and"
+        f" {units.size(reserved)} reserved",
+    )
+
+
 def request_fails(request: int, operator: str, step: int) -> str:
     """Where the program runs out of memory."""
     by = f" by {operator}" if operator else ""

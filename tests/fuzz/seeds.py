@@ -22,16 +22,7 @@ from tests.workloads.importers.test_kineto import memory, ran
 from tests.workloads.importers.test_rmm_log import LOG
 from tests.workloads.memory_dumps import ASSIGNMENT, PROFILE, RANGES
 from tests.workloads.serving.test_architectures import LLAMA
-from tests.workloads.serving.test_requests import (
-    AZURE,
-    BAILIAN,
-    BURST,
-    BURST_LATER,
-    CONVERSATIONS,
-    LIST,
-    MOONCAKE,
-    USAGE,
-)
+from tests.workloads.serving.test_requests import LOGS
 
 _GRAPH = {
     "tensors": [{"bytes": 4096, "name": "x", "placement": "arena"}, {"bytes": 64}, {"bytes": 0}],
@@ -100,10 +91,7 @@ def seeds() -> dict[str, list[bytes]]:
         "contradictions": [bytes([file, 0, 128, file, file, 4 * file]) for file in range(60)],
         "profile": [_profile()],
         "rmm_log": [LOG.encode()],
-        "request_log": [
-            text.encode()
-            for text in (AZURE, BURST, BURST_LATER, MOONCAKE, BAILIAN, USAGE, LIST, CONVERSATIONS)
-        ],
+        "request_log": [text.encode() for text in LOGS],
         "model_config": [
             json.dumps(LLAMA | more).encode()
             for more in ({}, {"quantization_config": {"quant_method": "awq", "bits": 4}})

@@ -449,6 +449,15 @@ def test_reports_without_an_error() -> None:
     assert parse("everything is well; 3.00 GiB free") is None
 
 
+@pytest.mark.parametrize(
+    ("words", "program"),
+    [("Out of memory: Killed process 4", "the host"), ("exit status 137", "PyTorch")],
+)
+def test_only_proof_of_an_ended_process_counts_more_than_a_report(words: str, program: str) -> None:
+    report = "MA 4.88 GB         Max_MA 9.77 GB         CA 11.72 GB         Max_CA 16 GB"
+    assert _parsed(f"{report}\n{words}").program == program
+
+
 def test_the_last_error_counts() -> None:
     numbers = {"f": "1.00 GiB", "r": "1.50 GiB", "a": "7.00 GiB", "p": "9.00 GiB"}
     text = " ".join(TORCH_2_13.format(x=x, **numbers) for x in ("3.00 GiB", "2.00 GiB"))

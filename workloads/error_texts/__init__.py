@@ -51,7 +51,7 @@ def parse(text: str) -> ErrorText | None:
         plain = " ".join(_LINES_IN_JSON.sub(" ", _QUOTES_IN_JSON.sub("", plain)).split())
     plain += " " * text[-1:].isspace()  # a number at the end of a text may be cut
     found = [item for reader in _READERS for item in reader(plain)]
-    found = found or list(servers_and_libraries.host(plain))
+    found = found or list(servers_and_libraries.ended(plain))
     errors = [item for item in found if item[1].message]
     if not found:
         return None
@@ -102,4 +102,5 @@ _READERS: Sequence[Callable[[str], Found]] = (
     servers_and_libraries.paddle,
     servers_and_libraries.triton,
     servers_and_libraries.pinned,
+    servers_and_libraries.host,
 )

@@ -231,11 +231,11 @@ def _report(
 
 
 _NUMBER = r"(\d{1,19}(?:\.\d{1,9})?)"
-_PRINTED_USE = (
-    r"\bMA AMOUNT Max_MA AMOUNT CA AMOUNT Max_CA AMOUNT",  # DeepSpeed
-    rf"memory \((MB)\) \| allocated: {_NUMBER} \| max allocated: {_NUMBER}"  # Megatron
+_PRINTED_USE = {  # by unit: of DeepSpeed, and of Megatron
+    "GB": rf"\bMA {_NUMBER} GB Max_MA {_NUMBER} GB CA {_NUMBER} GB Max_CA {_NUMBER} GB",
+    "MB": rf"memory \(MB\) \| allocated: {_NUMBER} \| max allocated: {_NUMBER}"
     rf" \| reserved: {_NUMBER} \| max reserved: {_NUMBER}",
-)
+}
 
 
 def printed_use(text: str) -> Found:
@@ -251,16 +251,10 @@ def printed_use(text: str) -> Found:
             (stats[name, "current"], stats[name, "peak"]) for name in ("allocated", "reserved")
         )
         yield 0, _report([allocated], [reserved])
-    for pattern in _PRINTED_USE:
+    for unit, pattern in _PRINTED_USE.items():
         moments = []
         for match in each(pattern, text):
-            cells = match.groups()
-            pairs = (
-                [(number, cells[0]) for number in cells[1:]]
-                if len(cells) == 5
-                else list(zip(cells[::2], cells[1::2], strict=True))
-            )
-            now, most, held, most_held = (amount(number, unit) for number, unit in pairs)
+            now, most, held, most_held = (amount(number, unit) for number in match.groups())
             moments.append(((now, most), (held, most_held)))
         if moments:
             yield 0, _report(*zip(*moments, strict=True))

@@ -239,22 +239,27 @@ def triton(text: str) -> Found:
         yield match.start(), error
 
 
-_ENDED = {
+_OF_HOST = {
     "the host": r"Out of memory: Kill|\boom[_-]kill\b|\bOOM ?Killed\b",
     "a DataLoader": r"DataLoader worker .{0,99}Bus error|workers are out of shared memory",
-    "a launcher": (
-        r"\bSIGKILL\b|killed by signal: Killed|exitcode *: -9\b|exit(?:ed with)? (?:status|code):?"
-        r" 137\b|line \d+: +\d+ Killed\b|zsh: killed\b|^ *Killed *$"
-    ),
 }
+_ENDED = (
+    r"\bSIGKILL\b|killed by signal: Killed|exitcode *: -9\b|exit(?:ed with)? (?:status|code):?"
+    r" 137\b|line \d+: +\d+ Killed\b|zsh: killed\b|^ *Killed *$"
+)
 
 
 def host(text: str) -> Found:
-    """The system, which ends a process where the memory of the host runs out."""
-    for program, words in _ENDED.items():
+    """The system and PyTorch's loaders, where the memory of the host runs out."""
+    for program, words in _OF_HOST.items():
         if match := compiled(words).search(text):
             yield match.start(), ErrorText(program, device=HOST)
-            return
+
+
+def ended(text: str) -> Found:
+    """Shells and launchers whose process was ended; nothing else in the text may say why."""
+    if match := compiled(_ENDED).search(text):
+        yield match.start(), ErrorText("a launcher", device=HOST)
 
 
 def pinned(text: str) -> Found:

@@ -61,6 +61,7 @@ CONVERSATIONS = json.dumps(
         {"id": "c", "conversations": [{"value": 791 * "\u00e9"}, {"value": 433 * "y"}]},
     ]
 )
+LOGS = (AZURE, BURST, BURST_LATER, MOONCAKE, BAILIAN, USAGE, LIST, CONVERSATIONS)
 
 
 def log(text: str) -> Requests:
