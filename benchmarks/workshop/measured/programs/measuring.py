@@ -4,6 +4,8 @@
 These files run in an environment of their own, without allocbench.
 """
 
+from __future__ import annotations
+
 import argparse
 import bisect
 import contextlib
