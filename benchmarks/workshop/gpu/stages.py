@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from benchmarks.workshop.gpu import contestants
 from benchmarks.workshop.gpu.programs import captured
-from benchmarks.workshop.gpu.sharing import MEMORY
+from benchmarks.workshop.gpu.sharing import BLIND, MEMORY
 from benchmarks.workshop.gpu.tasks import observations, same_results, sampled
 
 HUNT_LIMIT = "24GiB"
@@ -40,7 +40,7 @@ class Task:
 
 def blind() -> Iterator[Task]:
     """The second round of runs that were predicted before they are measured."""
-    yield Task("blind", "second", "tasks.blind", seconds=480)
+    yield Task("blind", "second", "tasks.blind", seconds=480, gib=BLIND)
 
 
 def published() -> Iterator[Task]:

@@ -243,6 +243,28 @@ def pointers(cuda: Cuda) -> None:
     _attributes(cuda, "mapped, with access", reserved + 5, reserved, context)
 
 
+def managed(cuda: Cuda) -> None:
+    """What managed memory takes of the GPU: untouched, written there, moved out, in the way."""
+    context = cuda.open()
+    size, start = 256 * MIB, cuda.free_bytes()
+    status, address = cuda.number("cuMemAllocManaged", size, 1)
+    line("alloc", status, taken=start - cuda.free_bytes())
+    _attributes(cuda, "managed", address + 5, address, context)
+    for name, *call in (
+        ("write", "cuMemsetD8_v2", address, 1, size),
+        ("move to the host", "cuMemPrefetchAsync", address, size, -1, 0),
+        ("move to the GPU", "cuMemPrefetchAsync", address, size, 0, 0),
+    ):
+        status = cuda.call(*call) or cuda.call("cuCtxSynchronize")
+        line(name, status, taken=(start - cuda.free_bytes()) // MIB)
+    status, other = cuda.number("cuMemAlloc_v2", cuda.free_bytes() + size // 2)
+    line("alloc of more than is free", status)
+    if status == 0:
+        cuda.need("cuMemFree_v2", other)
+    line("afterwards", taken=(start - cuda.free_bytes()) // MIB)
+    line("free", cuda.call("cuMemFree_v2", address), taken=(start - cuda.free_bytes()) // MIB)
+
+
 def bounds(cuda: Cuda) -> None:
     """Memsets and copies that leave an allocation."""
     cuda.open()
@@ -300,6 +322,7 @@ SCENARIOS = (
     wrong_frees,
     out_of_memory,
     pointers,
+    managed,
     bounds,
     free_waits,
 )

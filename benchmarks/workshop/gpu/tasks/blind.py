@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.workshop.gpu import task
-from benchmarks.workshop.gpu.sharing import MEMORY
+from benchmarks.workshop.gpu.sharing import BLIND
 from benchmarks.workshop.measured import measure as measuring
 from benchmarks.workshop.measured.__main__ import PREDICTIONS, RESULTS_OF_SECOND
 from benchmarks.workshop.measured.plan import SECOND, runs
@@ -35,7 +35,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         todo,
         into,
         most_jobs=MOST_JOBS,
-        memory=MEMORY << 30,
+        memory=BLIND << 30,
         budget=arguments.seconds,
         python=sys.executable,
         variables={},
