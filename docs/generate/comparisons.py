@@ -179,7 +179,7 @@ def driver_calls() -> str:
         "`make gpu ONLY=driver` makes sequences of driver calls and records each result. An H100"
         f" with driver {_driver()} and the null GPU return the same in {noted['equal']:,} of"
         f" {noted['results']:,} results. `tests/null_gpu/test_measured_driver.py` compares the"
-        " bytes of allocations and of pools line by line."
+        " bytes of allocations and of pools, and the attributes of pointers, line by line."
     )
 
 

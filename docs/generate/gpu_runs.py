@@ -2,7 +2,6 @@
 """The programs that `make gpu` ran on a GPU, from the results that are committed."""
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,30 +25,44 @@ def rows(workload: str) -> list[tuple[str, ...]]:
     """A row for each allocator that ran the program; PyTorch's own come first, then the fastest.
 
     The steps are those of the second of two runs in a process; device calls and their time are of
-    both. Where two GPUs ran the same allocator, the one with PyTorch's own allocator counts.
+    both. They are compared with PyTorch's own allocator on the same machine, where it ran. Of
+    several machines that ran an allocator, the one with PyTorch's own and then the last counts.
     """
     runs: dict[str, dict[str, Any]] = {}
-    for path in _paths(workload):
-        runs.setdefault(path.stem.partition("--")[2], measured(path))
+    usual: dict[str, float] = {}
+    for folder in _folders(workload):
+        for path in sorted(folder.glob(f"{workload}--*.json")):
+            name = path.stem.partition("--")[2]
+            if name not in runs:
+                runs[name] = measured(path)
+                there = folder / f"{workload}--torch.json"
+                usual[name] = _seconds(measured(there) if there.exists() else runs["torch"])
     own = [who.name for who in contestants.NATIVE if who.name in runs]
     poisoned = {name for name in runs if name.endswith("-poisoned")}
     others = sorted(runs.keys() - {*own} - poisoned, key=lambda name: _seconds(runs[name]))
-    usual = _seconds(runs["torch"])
-    return [_row(name, runs[name], usual) for name in (*own, *others)]
+    return [_row(name, runs[name], usual[name]) for name in (*own, *others)]
 
 
-def _paths(workload: str) -> Iterator[Path]:
-    folders = sorted(
-        RESULTS.glob("*/programs"), key=lambda at: not (at / f"{workload}--torch.json").exists()
-    )
-    for folder in folders:
-        yield from sorted(folder.glob(f"{workload}--*.json"))
+def _folders(workload: str) -> list[Path]:
+    """The folders of machines, first those with PyTorch's own allocator; the last day first."""
+
+    def order(folder: Path) -> tuple[bool, str]:
+        with_torch = (folder / f"{workload}--torch.json").exists()
+        dates = [result["provenance"]["date"] for result in map(_read, folder.glob("*.json"))]
+        return with_torch, max(dates, default="")
+
+    return sorted(RESULTS.glob("*/programs"), key=order, reverse=True)
 
 
 def measured(path: Path) -> dict[str, Any]:
     """The values of a result."""
-    values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))["measured"]
+    values: dict[str, Any] = _read(path)["measured"]
     return values
+
+
+def _read(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return found
 
 
 def _seconds(run: dict[str, Any]) -> float:

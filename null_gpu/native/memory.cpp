@@ -422,6 +422,13 @@ bool VirtualMemory::allowed(Address address, int device) const {
   return mapping != mappings_.end() && mapping->second.devices.contains(device);
 }
 
+Range VirtualMemory::accessible(Address address) const {
+  std::lock_guard const lock(mutex_);
+  auto const mapping = around(mappings_, address);
+  if (mapping == mappings_.end() || mapping->second.devices.empty()) return {};
+  return {mapping->first, mapping->second.size};
+}
+
 bool VirtualMemory::reserved_at(Address begin) const {
   std::lock_guard const lock(mutex_);
   return reservations_.contains(begin);

@@ -161,6 +161,8 @@ class VirtualMemory {
   Status unmap(Address begin, Size size);
   Status allow(Address begin, Size size, int device);
   bool allowed(Address address, int device) const;
+  // The mapping around an address, if a device may access it; its size is 0 otherwise.
+  Range accessible(Address address) const;
   // Whether a reservation begins at an address.
   bool reserved_at(Address begin) const;
   // Whether all of a range is mapped.

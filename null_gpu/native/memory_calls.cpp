@@ -33,9 +33,15 @@ class HostRanges {
     return range.empty() ? 0 : range.mapped();
   }
 
-  bool contains(void const* pointer) {
+  // The range that an address is in; its size is 0 without one.
+  Range range_of(Address address) {
     std::lock_guard const lock(mutex_);
-    return around(ranges_, reinterpret_cast<Address>(pointer)) != ranges_.end();
+    auto const range = around(ranges_, address);
+    return range == ranges_.end() ? Range{} : Range{range->first, range->second};
+  }
+
+  bool contains(void const* pointer) {
+    return range_of(reinterpret_cast<Address>(pointer)).size != 0;
   }
 
  private:
@@ -116,10 +122,14 @@ int copy(void* to, void const* from, Size size) {
   return kSuccess;
 }
 
+// What the driver knows of the memory at an address: of the card, pinned, managed, or none.
 Range range_of(Address address) {
   auto& machine = Machine::get();
   int const device = machine.device_of(reinterpret_cast<void*>(address));
-  if (device < 0) return {};
+  if (device < 0) {
+    Range const managed = Managed::get().range_of(address);
+    return managed.size != 0 ? managed : Pinned::get().range_of(address);
+  }
   if (auto const pooled = PoolTable::get().range_of(address)) return *pooled;
   Range const range = machine.memory(device).range_of(address);
   bool const reserved = virtual_memory().reserved_at(range.begin);
@@ -403,53 +413,47 @@ NULL_GPU_API int null_cuMemGetAccess(unsigned long long* flags, Location const* 
 }
 
 NULL_GPU_API int null_cuMemGetAddressRange_v2(Address* begin, Size* size, Address address) {
-  Range const range = range_of(address);
-  if (range.size == 0 || virtual_memory().reserved_at(range.begin)) return kNotFound;
+  Range const known = range_of(address);
+  bool const reserved = virtual_memory().reserved_at(known.begin);
+  Range const range = reserved ? virtual_memory().accessible(address) : known;
+  if (range.size == 0) return kNotFound;
   if (begin != nullptr) *begin = range.begin;
   if (size != nullptr) *size = range.size;
   return kSuccess;
 }
 
 NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address address) {
-  void* const pointer = reinterpret_cast<void*>(address);
-  int const device = Machine::get().device_of(pointer);
-  if (device < 0) {
-    bool const managed = Managed::get().contains(pointer);
-    if (!managed && !Pinned::get().contains(pointer)) return kInvalidValue;
-    if (attribute == kIsManaged) {
-      *static_cast<int*>(out) = managed;
-      return kSuccess;
-    }
-    if (attribute == kDevicePointer || attribute == kHostPointer) {
-      *static_cast<Address*>(out) = address;  // kernels use the same address
-      return kSuccess;
-    }
-    if (attribute != kMemoryType) return kInvalidValue;
-    *static_cast<unsigned*>(out) = managed ? 2 : 1;  // CU_MEMORYTYPE_DEVICE, ..._HOST
-    return kSuccess;
-  }
   Range const range = range_of(address);
   if (range.size == 0) return kInvalidValue;
+  auto* const pointer = reinterpret_cast<void*>(address);
+  bool const managed = Managed::get().contains(pointer);
+  int const owner = Machine::get().device_of(pointer);
+  bool const pinned = owner < 0 && !managed;
+  int const device = owner < 0 ? current_device() : owner;
   bool const mapped = virtual_memory().reserved_at(range.begin);
   Handle const pool = PoolTable::get().pool_of(address);
   auto* const number = static_cast<std::uint64_t*>(out);
   auto* const word = static_cast<int*>(out);
   switch (attribute) {
       // clang-format off
-    case kMemoryType: *word = 2; break;  // CU_MEMORYTYPE_DEVICE
+    case kMemoryType: *word = pinned ? 1 : 2; break;  // CU_MEMORYTYPE_HOST, ..._DEVICE
     case kBufferId: *number = address; break;
-    case kIsManaged: *word = 0; break;
+    case kIsManaged: *word = managed; break;
     case kDeviceOrdinal: *word = device; break;
     case kMapped: *word = 1; break;
     case kPoolHandle: *number = reinterpret_cast<Address>(pool); break;
     case kRangeBegin: *number = range.begin; break;
     case kRangeSize: *number = range.size; break;
       // clang-format on
-    case kContext:  // of a segment; other memory belongs to no context
+    case kContext:  // mapped pages and pools belong to none
       *number = mapped || pool != nullptr ? 0 : kFirstContext + device;
       break;
+    case kHostPointer:  // the same address as for kernels
+      if (owner >= 0) return kInvalidValue;
+      *number = address;
+      break;
     case kDevicePointer:
-      pointer_given(address);
+      if (owner >= 0) pointer_given(address);
       *number = address;
       // Mapped pages have one once they are accessible.
       return mapped && !is_memory(address, 1) ? kInvalidValue : kSuccess;

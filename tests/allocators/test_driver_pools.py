@@ -16,7 +16,9 @@ from tests.null_gpu import ROOT
 from tests.oracle import Watched
 from tests.traces import make
 
-MEASURED = ROOT / "benchmarks/results/gpu/nvidia-h100-80gb-hbm3-5fa02ba3"
+_GPU = ROOT / "benchmarks/results/gpu"
+CALLS = _GPU / "nvidia-h100-80gb-hbm3-9cf8e0bc/driver/calls.json"
+REPLAYS = _GPU / "nvidia-h100-80gb-hbm3-5fa02ba3/replays/replays.json"
 PAGE = 32 * MIB
 
 
@@ -27,7 +29,7 @@ def pool(device: str | allocators.Device = "sim:1GiB") -> allocators.Allocator:
 
 @functools.cache
 def lines(scenario: str) -> list[dict[str, Any]]:
-    content = json.loads((MEASURED / "driver/calls.json").read_text())
+    content = json.loads(CALLS.read_text())
     found: list[dict[str, Any]] = content["measured"]["scenarios"][scenario]["lines"]
     return found
 
@@ -35,7 +37,7 @@ def lines(scenario: str) -> list[dict[str, Any]]:
 @functools.cache
 def replays() -> dict[str, dict[str, Any]]:
     """What the H100 counted in the replays of `cuda_async`, by workload."""
-    content = json.loads((MEASURED / "replays/replays.json").read_text())
+    content = json.loads(REPLAYS.read_text())
     rows = content["measured"]["rows"]
     return {row["workload"]: row["gpu"] for row in rows if row["allocator"] == "cuda_async"}
 

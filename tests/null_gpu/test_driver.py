@@ -197,7 +197,7 @@ seen["accessible"] = states()
         "reserved": [500, 500, 1, 1],
         "mapped": [500, 500, 1, 1],
         "access": [[0, 0], [0, 3]],
-        "accessible": [500, 500, 0, 1],
+        "accessible": [0, 500, 0, 1],
     }
 
 

@@ -4,6 +4,7 @@
 import ctypes
 import itertools
 from collections import Counter
+from typing import Any
 
 from benchmarks.workshop.gpu.driver.cuda import GIB, KIB, MIB, Cuda, alignment, line
 
@@ -250,12 +251,13 @@ def managed(cuda: Cuda) -> None:
     status, address = cuda.number("cuMemAllocManaged", size, 1)
     line("alloc", status, taken=start - cuda.free_bytes())
     _attributes(cuda, "managed", address + 5, address, context)
-    for name, *call in (
-        ("write", "cuMemsetD8_v2", address, 1, size),
-        ("move to the host", "cuMemPrefetchAsync", address, size, -1, 0),
-        ("move to the GPU", "cuMemPrefetchAsync", address, size, 0, 0),
-    ):
-        status = cuda.call(*call) or cuda.call("cuCtxSynchronize")
+    calls: dict[str, tuple[str, Any]] = {
+        "write": ("cuMemsetD8_v2", (address, 1, size)),
+        "move to the host": ("cuMemPrefetchAsync", (address, size, -1, 0)),
+        "move to the GPU": ("cuMemPrefetchAsync", (address, size, 0, 0)),
+    }
+    for name, (function, arguments) in calls.items():
+        status = cuda.call(function, *arguments) or cuda.call("cuCtxSynchronize")
         line(name, status, taken=(start - cuda.free_bytes()) // MIB)
     status, other = cuda.number("cuMemAlloc_v2", cuda.free_bytes() + size // 2)
     line("alloc of more than is free", status)
