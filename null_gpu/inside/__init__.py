@@ -63,7 +63,7 @@ class Process:
         self._running = Running(Path(told["folder"]))
         folder = self._libraries(package)
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
-        self._core = ctypes.CDLL(told["core"])
+        self._core = _core(told["core"])
         settings = told["settings"] | about["settings"]
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         self._core.null_configure(text.encode())
@@ -267,6 +267,15 @@ def _is_safe(folder: Path) -> bool:
         if writable or found.st_uid not in (os.getuid(), 0):
             return False
     return True
+
+
+def _core(path: str) -> ctypes.CDLL:
+    """The native library, with the types of functions that take addresses and bytes."""
+    core = ctypes.CDLL(path)
+    word, pointer = ctypes.c_uint64, ctypes.c_void_p
+    core.null_known.argtypes = core.null_follow.argtypes = word, pointer, word
+    core.null_forget.argtypes = word, word
+    return core
 
 
 def _know_packed(masking: ModuleType) -> None:

@@ -21,6 +21,8 @@ from typing import Any
 _WORD = 8  # bytes
 _TENSOR, _NONE = 1, 0
 """Tags of values that have not changed in any version."""
+_VALUES = struct.Struct("<qI4x")
+"""A payload and a tag of c10::IValue."""
 _RECORD, _TENSOR_IMPL, _STORAGE_IMPL = 512, 208, 72
 """Bytes of PyTorch's objects that are searched."""
 _FUNCTIONS_ONLY = (True, *[False] * 9)
@@ -104,6 +106,9 @@ class Dispatcher:
         name = getattr(self._libtorch, _NAME)
         name.restype, name.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
         self._name_of = name
+        self._wrap_is_given = not hasattr(self._libpython, _WRAP)
+        self._wrap = getattr(self._libpython, _WRAP_COPY if self._wrap_is_given else _WRAP)
+        self._wrap.restype, self._wrap.argtypes = ctypes.py_object, (ctypes.c_void_p,)
         self._kept = list[Any]()  # functions that native code calls
 
     def watch(
@@ -145,10 +150,12 @@ class Dispatcher:
 
     def values(self, address: int, count: int) -> list[Any]:
         """The Python objects of values; raises Unsupported."""
-        return [self._value(address + 2 * _WORD * index) for index in range(count)]
+        found = _VALUES.iter_unpack(ctypes.string_at(address, _VALUES.size * count))
+        return [
+            self._value(address + _VALUES.size * index, *value) for index, value in enumerate(found)
+        ]
 
-    def _value(self, address: int) -> Any:
-        payload, tag = struct.unpack("<qI", ctypes.string_at(address, 12))
+    def _value(self, address: int, payload: int, tag: int) -> Any:
         if tag == _TENSOR:
             return self._wrapped(address, payload)
         if tag == _NONE:
@@ -162,7 +169,7 @@ class Dispatcher:
             return struct.unpack("<d", struct.pack("<q", payload))[0]
         if kind == "list":
             begin, end = _words(payload + self._layout.list, 2)
-            return self.values(begin, (end - begin) // (2 * _WORD))
+            return self.values(begin, (end - begin) // _VALUES.size)
         if kind == "text":
             return ctypes.string_at(_words(payload + 2 * _WORD, 1)[0]).decode()
         if kind == "device":
@@ -173,17 +180,13 @@ class Dispatcher:
 
     def is_gpu(self, address: int) -> bool:
         """Whether a value is a device that is a GPU."""
-        payload, tag = struct.unpack("<qI", ctypes.string_at(address, 12))
+        ((payload, tag),) = _VALUES.iter_unpack(ctypes.string_at(address, _VALUES.size))
         return self._tags.get(tag) == "device" and payload & 0xFF == 1
 
     def _wrapped(self, address: int, payload: int) -> Any:
-        if hasattr(self._libpython, _WRAP):
-            wrap = getattr(self._libpython, _WRAP)
-            wrap.restype, wrap.argtypes = ctypes.py_object, (ctypes.c_void_p,)
-            return wrap(address)
-        wrap = getattr(self._libpython, _WRAP_COPY)
-        wrap.restype, wrap.argtypes = ctypes.py_object, (ctypes.c_void_p,)
-        return self._given_away(payload, 0, wrap)
+        if self._wrap_is_given:
+            return self._given_away(payload, 0, self._wrap)
+        return self._wrap(address)
 
     def _object(self, address: int, payload: int) -> Any:
         convert = getattr(self._libpython, _TO_PYTHON)

@@ -15,9 +15,9 @@ that consist of others are not computed: their parts are.
 from __future__ import annotations
 
 import ctypes
+import functools
 import itertools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -37,7 +37,7 @@ class HostCopies:
     """The known values of one process."""
 
     def __init__(self, torch: ModuleType, core: ctypes.CDLL) -> None:
-        self._torch, self._core = torch, core
+        self._torch, self._core, self._cpu = torch, core, torch.device("cpu")
 
     def is_small(self, tensor: Any, most_real: int = MOST_REAL) -> bool:
         """Whether a tensor, on any device, has few elements, of a type that is followed."""
@@ -57,56 +57,48 @@ class HostCopies:
         """A tensor on the host with the values of one on the GPU; None: not known."""
         if not self.may_have(tensor, MOST):
             return None
-        torch, shape, strides = self._torch, tensor.shape, tensor.stride()
-        if not tensor.numel():
-            return torch.empty(shape, dtype=tensor.dtype, device="cpu")
-        span = _span(shape, strides)
-        if span > 2 * MOST:
+        shape, strides = tensor.shape, tensor.stride()
+        if tensor.numel() and _span(shape, strides) > 2 * MOST:
             return None
-        values = torch.empty(span, dtype=tensor.dtype, device="cpu")
-        if not self._read(tensor, values):
-            return None
-        return values.as_strided(shape, strides)
+        values = self._torch.empty_strided(shape, strides, dtype=tensor.dtype, device=self._cpu)
+        return values if self._read(tensor, values) else None
 
     def keep(self, tensor: Any, values: Any) -> None:
         """Note the values of a tensor on the GPU."""
-        if values.shape != tensor.shape:
+        shape, strides = tensor.shape, tensor.stride()
+        if values.shape != shape:
             self.forget(tensor)
             return
-        if not tensor.numel():
+        count = tensor.numel()
+        if not count:
             return
-        torch, shape, strides = self._torch, tensor.shape, tensor.stride()
-        span, values = _span(shape, strides), values.detach()
-        host = torch.empty(span, dtype=tensor.dtype, device="cpu")
-        if span != tensor.numel() and not self._read(tensor, host):
-            self.forget(tensor)  # the elements have others between them, which are not known
-            return
-        host.as_strided(shape, strides).copy_(values)
-        self._core.null_follow(
-            ctypes.c_uint64(tensor.data_ptr()), ctypes.c_void_p(host.data_ptr()), _bytes(host)
-        )
+        dtype, span = tensor.dtype, _span(shape, strides)
+        if span == count and values.dtype == dtype and values.stride() == strides:
+            host = values.resolve_neg()
+        else:
+            host = self._torch.empty_strided(shape, strides, dtype=dtype, device=self._cpu)
+            if span != count and not self._read(tensor, host):
+                self.forget(tensor)  # the elements have others between them, which are not known
+                return
+            host.copy_(values.detach())
+        self._core.null_follow(tensor.data_ptr(), host.data_ptr(), span * host.element_size())
 
     def forget(self, tensor: Any) -> None:
         """Note that the values in the memory of a tensor are not known any more."""
         if tensor.is_cuda:
             there = tensor.untyped_storage()
-            begin, size = ctypes.c_uint64(there.data_ptr()), ctypes.c_uint64(there.nbytes())
-            self._core.null_forget(begin, size)
+            self._core.null_forget(there.data_ptr(), there.nbytes())
 
     def _read(self, tensor: Any, host: Any) -> bool:
-        """Copy what is known from the first element of a tensor on; False: not all of it is."""
-        begin = ctypes.c_uint64(tensor.data_ptr())
-        return bool(self._core.null_known(begin, ctypes.c_void_p(host.data_ptr()), _bytes(host)))
+        """Copy what is known to all of the memory of a tensor like it; False: not all of it is."""
+        size = host.untyped_storage().nbytes()
+        return bool(self._core.null_known(tensor.data_ptr(), host.data_ptr(), size))
 
 
 def _span(shape: Any, strides: Any) -> int:
     """How many elements lie from the first one of a tensor to its last one."""
     steps = zip(shape, strides, strict=True)
     return 1 + sum(int((size - 1) * stride) for size, stride in steps)
-
-
-def _bytes(tensor: Any) -> ctypes.c_uint64:
-    return ctypes.c_uint64(tensor.numel() * tensor.element_size())
 
 
 IGNORED, ALWAYS, CREATES, OVERWRITES = 1, 2, 4, 8
@@ -149,10 +141,10 @@ class Operator:
         self.function = getattr(packet, overload or "default")
         schema = self.function._schema
         self.arguments, self.results = len(schema.arguments), len(schema.returns)
-        self.keywords = [
-            argument.name if argument.kwarg_only else None for argument in schema.arguments
-        ]
-        self.device = next((n for n, key in enumerate(self.keywords) if key == "device"), None)
+        self.keywords = [argument.name for argument in schema.arguments if argument.kwarg_only]
+        self.plain = self.arguments - len(self.keywords)  # arguments without a name come first
+        named = enumerate(self.keywords, self.plain)
+        self.device = next((number for number, key in named if key == "device"), None)
         self.out = [argument.is_out for argument in schema.arguments]
         self.written = [
             number
@@ -173,12 +165,16 @@ class Operator:
             self.written = [names.index("values")]  # now or later
         elif library == "c10d" and not short.startswith(("barrier", "send")):
             self.written = [0]  # what is received
+        self.overwritten = {number for number, is_out in enumerate(self.out) if is_out}
+        if short in _OVERWRITING.split():
+            self.overwritten |= {*self.written}
+        self.is_computed = not self.is_random and short not in (_UNWRITTEN + _SHARING).split()
+        self.counts = short in _COUNTED.split()
 
     def call(self, values: Sequence[Any]) -> Any:
         """Call it with the values of all arguments."""
-        plain = [value for value, key in zip(values, self.keywords, strict=True) if key is None]
-        named = {key: value for key, value in zip(self.keywords, values, strict=True) if key}
-        return self.function(*plain, **named)
+        named = zip(self.keywords, values[self.plain :], strict=True)
+        return self.function(*values[: self.plain], **dict(named))
 
 
 Finish = Callable[[list[Any]], None]
@@ -197,10 +193,13 @@ class Follower:
         self._counting = set[str]()
         self._waiting = dict[int, Finish]()
         self._tokens = itertools.count(1)
-        self._usual = (
-            torch._C._dispatch_tls_local_include_set(),
-            torch._C._dispatch_tls_local_exclude_set(),
-        )
+        # What is called within these is seen by no mode, subclass, transform or derivative.
+        native, removed = torch._C, torch._C._dispatch_tls_local_exclude_set()
+        for key in ("AutogradFunctionality", "ADInplaceOrView"):
+            removed |= native.DispatchKeySet(getattr(native.DispatchKey, key))
+        usual = native._dispatch_tls_local_include_set()
+        self._keys = functools.partial(native._ForceDispatchKeyGuard, usual, removed)
+        self._functions = native.DisableTorchFunction
 
     def special(
         self, names: str, begin: Begin, library: str = "aten", counting: bool = False
@@ -220,7 +219,7 @@ class Follower:
 
     def _describe(self, address: int, name: str, overload: str) -> int:
         try:
-            with self._apart():
+            with self._keys(), self._functions():
                 operator = Operator(self._torch, name, overload)
         except Exception:  # an operator of which PyTorch has no function
             return IGNORED << 16
@@ -247,10 +246,9 @@ class Follower:
         if operator.library not in _PUBLIC:
             return 0
         if operator.device is not None and not operator.has_tensors and not operator.is_random:
-            return CREATES
-        overwrites = name in _OVERWRITING.split() or any(operator.out)
+            return CREATES | (NATIVE if operator.full_name == "aten::arange" else 0)
         is_native = operator.full_name in ("aten::add_", "aten::copy_", "aten::fill_")
-        return (OVERWRITES if overwrites else 0) | (NATIVE if is_native else 0)
+        return (OVERWRITES if operator.overwritten else 0) | (NATIVE if is_native else 0)
 
     def _begin(self, address: int, inputs: int) -> int:
         operator = self._operators.get(address)
@@ -268,7 +266,7 @@ class Follower:
                 return 0
         elif operator.full_name not in self._special and operator.library not in _PUBLIC:
             return 0
-        with self._apart():
+        with self._keys(), self._functions():
             try:
                 count = operator.arguments if operator.library != "c10d" else 0
                 values = self._dispatcher.values(inputs, count)
@@ -284,7 +282,7 @@ class Follower:
     def _end(self, address: int, outputs: int | None, token: int) -> None:
         finish = self._waiting.pop(token)
         operator = self._operators[address]
-        with self._apart():
+        with self._keys(), self._functions():
             try:
                 values = []
                 if outputs is not None:
@@ -297,22 +295,12 @@ class Follower:
                 for value in _tensors(values):
                     self._copies.forget(value)
 
-    @contextmanager
-    def _apart(self) -> Iterator[None]:
-        """No mode, subclass, transform or derivative of the program sees what is called within."""
-        native = self._torch._C
-        usual = native._ForceDispatchKeyGuard(*self._usual)
-        with usual, native.DisableTorchFunction(), self._torch.no_grad():
-            yield
-
     def computed(self, operator: Operator, values: list[Any]) -> Finish | None:
         """Compute an operator on the host, if it knows the tensors that it reads."""
-        if operator.is_random or operator.name in (_UNWRITTEN + _SHARING).split():
+        if not operator.is_computed:
             return None
-        overwritten = set(operator.written) if operator.name in _OVERWRITING.split() else set()
-        overwritten |= {number for number, is_out in enumerate(operator.out) if is_out}
         known = [
-            self._blank(value) if number in overwritten else self.on_host(value)
+            self._blank(value) if number in operator.overwritten else self.on_host(value)
             for number, value in enumerate(values)
         ]
         if any(value is _UNKNOWN for value in known):
@@ -323,7 +311,7 @@ class Follower:
             return self._changed(operator, values, known)
         computed = list[Any]()
         numbers = None
-        if operator.name in _COUNTED.split():
+        if operator.counts:
             computed = _results(operator.call(known))
             numbers = [_count(operator.name, computed, known)]
         end = self._reads.answer_until(numbers or [0])

@@ -106,11 +106,19 @@ struct Call {
   std::size_t inputs;           // the storages of its arguments are from here on
   void const* first = nullptr;  // the first tensor among the arguments
   bool captured = false;
+  bool in_creation = false;  // it is within a call whose result is made as a whole
   // What the operator copies from the host, or one value, if the hook needs to compute nothing.
   Address copy_to = 0;
   void const* copy_from = nullptr;
   Size copy_bytes = 0;
   std::array<char, 8> value = {};  // copied if copy_from is nullptr, as often as it fits
+  // A result of whole numbers that begins with `first_number`; no step: it is none.
+  std::int64_t first_number = 0, step = 0;
+
+  // Whether the result does not depend on what the operators within this one write.
+  bool makes_result() const {
+    return in_creation || step != 0 || (token != 0 && (op->flags & kCreates) != 0);
+  }
 };
 
 struct Thread {
@@ -181,11 +189,11 @@ class Unobserved {
 
 // The operator that a record is about; nullptr if it is about a function or a named range.
 Operator* operator_of(void const* record) {
-  char const* const name = layout.name(record);
-  if (part<char const*>(record, layout.schema) == name) return nullptr;
   auto const* const schema = part<void const*>(record, layout.schema);
   auto& recent = thread().recent[reinterpret_cast<Address>(schema) / 64 % 1024];
   if (recent.first == schema) return recent.second;
+  char const* const name = layout.name(record);
+  if (schema == name) return nullptr;
   auto& all = operators();
   {
     std::shared_lock const lock(all.mutex);
@@ -314,18 +322,32 @@ bool is_plain_fill(Value const* inputs, Call& call) {
   return true;
 }
 
+// For whole numbers with the same distance, which positions are.
+bool is_plain_range(Value const* inputs, Call& call) {
+  unsigned const numbers = call.op->arguments - 4;  // the rest: type, layout, device, pinned
+  for (unsigned index = 0; index < numbers; ++index)
+    if (inputs[index].tag != layout.int_tag) return false;
+  if (inputs[numbers].tag == layout.int_tag && inputs[numbers].payload != kInt64) return false;
+  if (numbers > 1) call.first_number = static_cast<std::int64_t>(inputs[0].payload);
+  call.step = numbers > 2 ? static_cast<std::int64_t>(inputs[2].payload) : 1;
+  return call.step != 0;
+}
+
 // The function for an operator that has kNative.
 Natively natively(std::string_view name) {
-  return name == "aten::copy_"  ? is_plain_copy
-         : name == "aten::add_" ? is_plain_sum
-                                : is_plain_fill;
+  return name == "aten::copy_"    ? is_plain_copy
+         : name == "aten::add_"   ? is_plain_sum
+         : name == "aten::arange" ? is_plain_range
+                                  : is_plain_fill;
 }
 
 void on_begin(void const* record) {
   Operator* const op = operator_of(record);
   if (op == nullptr) return;
   auto& [calls, kept, storages, recent] = thread();
+  bool const in_creation = !calls.empty() && calls.back().makes_result();
   calls.push_back({record, op, KnownBytes::last_write(), 0, kept.size(), storages.size()});
+  calls.back().in_creation = in_creation;
   auto const size = part<Size>(record, layout.inputs + sizeof(void*));
   Value const* const inputs = last(part<Value const*>(record, layout.inputs), size, op->arguments);
   if (size < op->arguments) return;
@@ -352,14 +374,14 @@ void on_begin(void const* record) {
       if (all) all = found.plain && !layout.requires_grad(found.address);
     });
   }
-  bool const copies = all && op->natively != nullptr && op->natively(inputs, call);
+  bool const copies = all && !in_creation && op->natively != nullptr && op->natively(inputs, call);
   if (!copies) call.copy_bytes = 0;
   bool always = (op->flags & kAlways) != 0;
   if (any && (op->flags & kCounts) != 0 && call.first != nullptr)
     always |= !is_real(type_of(call.first));
   bool const asks = !copies && (op->flags & kUnwritten) == 0 &&
                     ((any && ((all && small) || always)) || (op->flags & kCreates) != 0);
-  if (asks && !call.captured) {
+  if (asks && !in_creation && !call.captured) {
     Unobserved const unobserved;
     call.token = layout.begin(op, inputs);  // calls no operator that is observed
   }
@@ -394,15 +416,25 @@ void write(Call const& call) {
   follow(call.copy_to, bytes.data(), bytes.size());
 }
 
+// Notes a result of whole numbers with the same distance.
+void write_range(Call const& call, Tensor const& to) {
+  if (!to.on_gpu() || !to.plain || to.elements > kMostElements || type_of(to.address) != kInt64)
+    return;
+  std::vector<std::int64_t> numbers(to.elements);
+  for (std::int64_t number = call.first_number; auto& one : numbers)
+    one = std::exchange(number, number + call.step);
+  follow(to.begin, reinterpret_cast<char const*>(numbers.data()), to.elements * sizeof numbers[0]);
+}
+
 void on_end(void const* record) {
   auto& [calls, kept, storages, recent] = thread();
   if (calls.empty() || calls.back().record != record) return;
-  Call const call = calls.back();
-  if ((call.op->flags & kIgnored) != 0) {
+  if ((calls.back().op->flags & kIgnored) != 0) {
     calls.pop_back();
     if (calls.empty()) kept.clear();
     return;
   }
+  Call const call = calls.back();
   auto* const begin = part<Value const*>(record, layout.outputs);
   auto* const end = part<Value const*>(record, layout.outputs + sizeof(void*));
   auto const size = static_cast<Size>(end - begin);
@@ -424,6 +456,7 @@ void on_end(void const* record) {
   calls.pop_back();
   if (call.copy_bytes != 0 && failed) values.forget_followed(call.copy_to, call.copy_bytes);
   if (call.copy_bytes != 0 && !failed && !call.captured) write(call);
+  if (call.step != 0 && !failed && !call.captured) write_range(call, tensor(outputs->payload));
   if (call.token != 0) {
     Unobserved const unobserved;
     layout.end(call.op, failed ? nullptr : outputs, call.token);

@@ -63,19 +63,19 @@ class Core:
         self.known: dict[int, int] = {}  # by address: a byte
         self.operators, self.kind = operators, kind
 
-    def null_follow(self, address: Any, host: Any, size: Any) -> None:
-        content = ctypes.string_at(host.value, size.value)
-        self.known |= {address.value + n: byte for n, byte in enumerate(content)}
+    def null_follow(self, address: int, host: int, size: int) -> None:
+        content = ctypes.string_at(host, size)
+        self.known |= {address + n: byte for n, byte in enumerate(content)}
 
-    def null_known(self, address: Any, host: Any, size: Any) -> bool:
-        found = [self.known.get(address.value + n) for n in range(size.value)]
+    def null_known(self, address: int, host: int, size: int) -> bool:
+        found = [self.known.get(address + n) for n in range(size)]
         if None in found:
             return False
-        ctypes.memmove(host.value, bytes(found), size.value)  # type: ignore[arg-type]
+        ctypes.memmove(host, bytes(found), size)  # type: ignore[arg-type]
         return True
 
-    def null_forget(self, begin: Any, size: Any) -> None:
-        for address in range(begin.value, begin.value + size.value):
+    def null_forget(self, begin: int, size: int) -> None:
+        for address in range(begin, begin + size):
             self.known.pop(address, None)
 
     def null_depth(self) -> int:

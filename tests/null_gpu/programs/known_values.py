@@ -41,6 +41,9 @@ x.masked_select(x > 0).tolist()
 bool((x != 1).all()), 2 in x, f"{x[0]:d}", torch.is_nonzero(x[0])
 torch.tensor([x[0], x[1]]).tolist()
 torch.arange(5, device=x.device)[x > 1].tolist()
+[torch.arange(*n, device=x.device).tolist() for n in ([0], [4], [2, 5], [9, -3, -2], [0, 3, 0.5])]
+[torch.arange(3, device=x.device, dtype=t).tolist() for t in (torch.int32, torch.int64, torch.half)]
+torch.func.vmap(lambda row: row + torch.arange(2, device=x.device))(x[:, None]).tolist()
 torch.argwhere(x).tolist()
 torch.bincount(x).tolist()
 torch.bincount(x, minlength=10).tolist()
