@@ -27,6 +27,8 @@ _BY_SIGNAL, _SIGNALS = 128, frozenset(signal.Signals)
 """Exit codes of processes that a signal ended are above 128."""
 _EXCEPTION = re.compile(r"(?:\[\w+\]: ?)?(?!.*ChildFailedError)[\w.]*(?:Error|Exception)\b")
 """The line of a traceback that names the exception, except for that of PyTorch's launcher."""
+_BROKEN = re.compile(r"(?:\[\w+\]: ?)?(ConnectionResetError|BrokenPipeError|EOFError)\b")
+"""That of a process that waits for another one, which has failed and has printed the cause."""
 _LOGGED = re.compile(r"(?:\[\w+\]: ?)?\[[IW]\d{4} ")
 """The beginning of a line that PyTorch's libraries log, such as one on a process group."""
 _ABOVE = "what it printed is above"
@@ -87,12 +89,20 @@ class Execution:
         return bool(ends) and all(end == "stopped" for end in ends)
 
     @property
-    def recovered(self) -> bool:
-        """Whether the program caught each such error and went on, such as with a smaller batch.
+    def failed(self) -> Mapping[str, Trace]:
+        """The processes that ran out of memory and then made no step; without steps, no alloc."""
+        traces = self.recorded.traces
+        return {process: trace for process, trace in traces.items() if not _went_on(trace)}
 
-        After the last one, it must have made a step or, if it makes none, an alloc.
+    @property
+    def recovered(self) -> bool:
+        """Whether the program went on after each such error, such as with a smaller batch.
+
+        It caught the error, or let a process end that tried a batch while another made steps.
         """
-        return self.recorded.code == 0 and all(map(_went_on, self.recorded.traces.values()))
+        traces, failed = self.recorded.traces, self.failed
+        others = (trace.steps for process, trace in traces.items() if process not in failed)
+        return self.recorded.code == 0 and (not failed or any(others))
 
 
 def run(
@@ -150,6 +160,7 @@ def run(
 def _reason(printed: Sequence[str]) -> str:
     """The last line that names an exception or an error, else the last that says anything."""
     named = [line for line in printed if _EXCEPTION.match(line)]
+    named = [line for line in named if not _BROKEN.match(line)] or named
     said = [line for line in printed if re.search(r"\w", line) and not _LOGGED.match(line)]
     errors = [line for line in said if re.search(r"(^|: )error: ", line, re.I)]
     return (named or errors or said or ["it printed nothing"])[-1]

@@ -239,7 +239,15 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
         except RecordError:
             raise error from None
     out_of_memory = ran.ooms > 0
-    if ran.ooms and ran.recovered:
+    if ran.failed and ran.recovered:
+        ended = " and ".join(_process(name, trace) for name, trace in ran.failed.items())
+        notes.append(
+            f"{ended} ran out of memory and ended; the program went on and ended with exit code 0:"
+            " the answer is for its other processes"
+        )
+        others = {name: one for name, one in ran.recorded.traces.items() if name not in ran.failed}
+        ran = replace(ran, recorded=replace(ran.recorded, traces=others))
+    elif ran.ooms and ran.recovered:
         notes.append(
             f"it ran out of memory ({_failed(ran)}), caught the error and went on: the answer is"
             " for what it then did; name a larger card with --device to see it with more memory"
@@ -341,6 +349,12 @@ def _filled(
 
 def _failed(ran: Execution) -> str:
     return f"{ran.ooms} request{'s' * (ran.ooms > 1)} failed"
+
+
+def _process(name: str, trace: Trace) -> str:
+    """The name of a process, with its command."""
+    command = trace.provenance.extra.get("process")
+    return f"{name} ({shlex.join(command)})" if command else name
 
 
 def _told(ran: Execution) -> list[str]:

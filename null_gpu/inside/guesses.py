@@ -162,6 +162,8 @@ class Guesses:
         low, room = 0, count
         if each == 1:
             first = first + next(self._calls)
+        elif rows * each < count <= _MOST_EXPERTS:
+            first = first + count // each // 2  # 0 is often none: a background, no frequency
         if count > _MOST_EXPERTS:
             first = first * _STRIDE
             if each <= count // 2:

@@ -90,7 +90,7 @@ _OF_PYTORCH: Mapping[tuple[str, str], Callable[[int, FrameType], int | None]] = 
     ("torch.optim.lbfgs", "_strong_wolfe"): _improving,
 }
 """By module and function. Arguments: the bytes that are read, and the function's frame."""
-_CHECKING = re.compile(r"normal_|repeat_interleave|allclose")
+_CHECKING = re.compile(r"normal_?$|repeat_interleave|allclose")
 """Operators that read whether their arguments are valid, or as expected."""
 
 

@@ -160,6 +160,7 @@ def test_random_numbers_of_the_gpu_are_drawn_on_the_host(version: str, tmp_path:
 def test_choices_of_a_model_are_possible_ones(version: str, tmp_path: Path) -> None:
     share = {"completions": [8, 48], "beams": [5, 5], "speculation": True, "sampler": [6, False]}
     share |= {"evaluation": 0.5, "assigner": 5, "masked": [400, 400, [50] * 8]}
+    share |= {"periods": [4] * 3, "policy": [4, 3]}
     assert seen("possible", tmp_path, version=version) == share
     full = seen("possible", tmp_path, version=version, limits=Limits(share=1.0))
     assert full == share | {"speculation": True, "masked": [800, 800, [100] * 8]}

@@ -528,6 +528,8 @@ def test_what_is_said_of_the_steps() -> None:
             "a.py: error: unk",
         ),
         (["ValueError: bad", "error: exit code 1", "==="], "ValueError: bad"),
+        (["KeyError: 'a'", "EOFError"], "KeyError"),
+        (["x", "EOFError: no input"], "EOFError"),
         (["hello", " "], "hello"),
         ([], "it printed nothing"),
     ],

@@ -88,6 +88,7 @@ def asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]
 
 
 FAILS, CATCHES = trace(steps=2, ooms=1, after_oom={"steps": 0, "allocs": 1}), {"steps": 1}
+TRIES = ["tune.py", "--batch", "64"]
 
 
 @pytest.mark.parametrize(
@@ -123,6 +124,17 @@ def test_a_program_that_runs_out_of_memory(
     assert len(found.devices) == 1 + (again is not None)
     if again is not None:
         assert found.devices[1] == f"null:card=h100,memory={AMPLE} {Limits().share:g} 0"
+
+
+def test_a_process_of_a_tuner_may_run_out_of_memory(asked: Any) -> None:
+    extra: dict[str, Any] = {**FAILS.provenance.extra, "process": TRIES}
+    tried = replace(FAILS, provenance=Provenance(extra=extra))
+    found = asked(lambda *_: ran({"a": trace(1, 2), "b": tried, "c": trace(2)}))
+    assert ([*found.traces], len(found.devices), found.out) == (["a", "c"], 1, True)
+    assert "b (tune.py --batch 64) ran out of memory and ended; the program went on" in found.told
+    # The other process only watches: what was asked about failed.
+    found = asked(lambda *_: ran({"a": trace(2), "b": tried}))
+    assert ([*found.traces], len(found.devices)) == (["a", "b"], 2)
 
 
 def test_expandable_segments_leave_fewer_addresses() -> None:

@@ -20,6 +20,7 @@ from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.questions.whatif import whatif
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, write
+from allocbench.workloads.block_origins import PARAMETERS
 from allocbench.workloads.block_table import BlockTable
 from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.module_hook import OUTPUT_SHAPES, PARAMETER_SHAPES
@@ -173,6 +174,18 @@ def test_a_table_without_changes_is_the_trace() -> None:
     again = BlockTable.of(trace).to_trace()
     for name, column in trace.columns().items():
         assert np.array_equal(column, again.columns()[name]), name
+
+
+def test_blocks_of_unknown_kind_do_not_change_with_the_type_of_parameters() -> None:
+    program = _Program()
+    program.labels.append(PARAMETERS)
+    for layer in range(LAYERS):
+        program.alloc(f"weight {layer}", WEIGHT, f"layers.{layer}.mlp")
+    program.alloc("answer", OUTPUT, "head")
+    trace = program.trace(WEIGHT // 4 // COLUMNS)
+    kind = np.where(trace.size == WEIGHT, trace.labels.index(PARAMETERS), 0).astype(np.uint32)
+    smaller = edited("bfloat16", replace(trace, kind=kind))
+    assert smaller.max_load == LAYERS * WEIGHT // 2 + OUTPUT
 
 
 def test_copies_lie_between_events() -> None:

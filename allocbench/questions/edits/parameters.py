@@ -52,10 +52,11 @@ def _halved(blocks: TrainingBlocks, table: BlockTable) -> BlockTable:
     lasting = np.isin(kind[origin], (PARAMETERS, GRADIENTS, STATE, UPDATE))
     half = {(module, size // 2) for module, size in blocks.keys(kind == PARAMETERS)}
     of_passes = np.isin(kind, (ACTIVATIONS, FORWARD, BACKWARD))
-    casts = of_passes & np.array([key in half for key in blocks.keys(kind != "")], np.bool_)
+    keys = blocks.keys(np.arange(len(kind)))
+    casts = of_passes & np.array([key in half for key in keys], np.bool_)
     if (casts & (kind != BACKWARD)).any():
         outputs = {(module, 4 * math.prod(shape)) for module, shape in blocks.output_shapes.items()}
-        floats = of_passes & np.array([key in outputs for key in blocks.keys(kind != "")])
+        floats = of_passes & np.array([key in outputs for key in keys], np.bool_)
     else:
         floats, casts = of_passes & ~_is_mask(blocks), np.zeros(len(kind), np.bool_)
     halved = lasting | floats[origin]

@@ -89,6 +89,22 @@ def masked():
     found["masked"] = score[mask].shape[0], int(mask.sum()), mask.sum(1).tolist()
 
 
-for function in (completions, beams, speculation, sampler, evaluation, assigner, masked):
+def periods():
+    """A series is folded at its strongest frequencies, of which the constant one is none."""
+    series = nn.Linear(8, 8, device="cuda")(torch.randn(4, 96, 8, device="cuda"))
+    strength = torch.fft.rfft(series, dim=1).abs().mean((0, 2))
+    strength[0] = 0
+    lengths = (96 // strength.topk(3).indices.cpu()).tolist()
+    found["periods"] = [series[:, : 96 // n * n].unflatten(1, (-1, n)).dim() for n in lengths]
+
+
+def policy():
+    mean, deviation = nn.Linear(8, 6, device="cuda")(torch.randn(4, 8, device="cuda")).chunk(2, 1)
+    action = torch.distributions.Normal(mean, deviation.exp()).sample()
+    found["policy"] = [*action.shape]
+
+
+for function in (completions, beams, speculation, sampler, evaluation, assigner, masked, periods):
     function()
+policy()
 print(json.dumps(found))
