@@ -13,7 +13,6 @@ from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from allocbench import __version__, allocators
@@ -22,8 +21,6 @@ from allocbench.reports.rows import bundle, results
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import (
     ALLOC,
-    FREE,
-    PrivatePool,
     catalog,
     files,
     first_events,
@@ -32,11 +29,10 @@ from allocbench.workloads import (
     write,
 )
 from allocbench.workloads.formats import FORMATS
-from allocbench.workloads.vocabulary import POOL_RELEASE
 from tests import asv_results
 from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.tflite_models import tflite_file
-from tests.traces import Event, assert_same, make
+from tests.traces import assert_same, make
 from tests.workloads.importers.snapshots import Recorder, pickled, snapshot
 from tests.workloads.serving.test_architectures import LLAMA
 from tests.workloads.serving.test_architectures import write as write_config
@@ -44,8 +40,6 @@ from tests.workloads.serving.test_requests import AZURE
 
 __all__ = ["folder"]  # the fixture, by its import
 DATA = Path(__file__).parents[1] / "data"
-
-NAMES = ", ".join(catalog.names())
 
 
 def placements(line: str) -> list[tuple[int, ...]]:
@@ -172,17 +166,6 @@ def test_list_names_everything_there_is() -> None:
         assert output(f"list {what}").strip() in shown
 
 
-def test_compare_prints_tables_and_a_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    shown = output(f"compare gpt2-train llm-decode {QUICK} --reference bfc")
-    for info in allocators.strategies():
-        assert shown.count(f"\n{info.name} ") >= 3  # two workloads and their geometric mean
-    assert "bfc (reference)" in shown
-    assert "naive 7.11 GiB" in " ".join(shown.split())
-    assert "Best setting" not in shown  # capacities were not searched
-    monkeypatch.setenv("COLUMNS", "80")  # a narrow terminal has fewer columns, none of them cut
-    assert "…" not in output(f"compare gpt2-train {QUICK}")
-
-
 def test_compare_writes_rows_with_the_schema_and_a_report() -> None:
     line = "compare good.csv good.parquet --allocators naive,bfc,cuda_async,bump --time 1"
     output(f"{line} --json rows.json --html report.html --results results.zip")
@@ -238,14 +221,6 @@ def test_content_determines_the_format_and_a_workload_takes_precedence_over_a_fi
     assert "8: 4 allocs" in output("inspect ./gpt2-train")
 
 
-def test_replay_shows_the_times_cold_and_steady_minimum_and_median() -> None:
-    shown = output("replay good.csv --allocator bfc --time 2")
-    for metric in ("host time per event, cold", "host time per event"):
-        assert f"{metric} " in shown
-        assert f"{metric}, median " in shown
-    assert "device time (estimate)" in shown
-
-
 def test_placements_are_what_the_rules_of_naive_and_bump_say() -> None:
     asked = [(block, size) for op, block, size in EVENTS if op == ALLOC]
     line = f"replay good.csv {QUICK} --placements - --allocator"
@@ -279,28 +254,6 @@ def test_placements_are_written_in_as_many_parts_as_it_takes() -> None:
     line = f"replay long.parquet --allocator naive {QUICK} --placements new.csv"
     assert "peak reserved" in output(line)
     assert len(Path("new.csv").read_text().splitlines()) == 1 + blocks
-
-
-def test_inspect_tells_provenance_counts_sizes_and_load() -> None:
-    shown = output("inspect gpt2-train")
-    trace = catalog.load("gpt2-train")
-    assert trace.provenance.model in shown
-    assert f"{len(trace):,}: {trace.allocs:,} allocs" in shown
-    assert f"{trace.max_load:,} bytes" in shown
-    assert f"{int(trace.size.max()):,}" in shown
-    assert "step 12, forward 12, backward 12" in shown
-    assert "█" in shown
-    write(make([(2, 0, 0), (3, 0, 0)], labels=("step",)), "marks.parquet")
-    assert "0 allocs, 0 frees, 1 mark, 1 trim" in output("inspect marks.parquet")
-
-
-def test_inspect_tells_the_blocks_of_private_pools() -> None:
-    events: list[Event] = [(ALLOC, 0, 5), (ALLOC, 1, 7), (FREE, 1, 0), (POOL_RELEASE, 0, 0)]
-    pool = np.array([0, 2, 0, 2], np.uint16)
-    pools = (PrivatePool("0.1"), PrivatePool("0.7", no_split=True))
-    write(make(events, pool=pool, pools=pools), "pools.parquet")
-    shown = output("inspect pools.parquet")
-    assert "2: 0.1 (0 allocs), 0.7 (1 allocs, no_split); pool release 1" in shown
 
 
 def test_inspect_shows_the_same_of_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None:

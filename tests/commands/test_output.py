@@ -131,19 +131,6 @@ def test_a_replay_is_readable_in_40_columns(monkeypatch: pytest.MonkeyPatch) -> 
     assert peak.split()[2:] == ["6.00", "MiB"]
 
 
-def test_inspect_shows_the_configuration_of_a_program_without_braces() -> None:
-    shown = run("inspect gpt2-train").stdout
-    assert re.search(r"^config +batch 8, dropout 0.1, heads 12,", shown, flags=re.MULTILINE)
-    assert "lengths (648, 680," in shown
-    assert "{" not in shown
-
-
-def test_inspect_shows_numbers_of_the_provenance_with_six_digits() -> None:
-    shown = " ".join(run("inspect serve-chat").stdout.split())
-    assert "bandwidth 3.35e+12, flops 9.89e+14," in shown
-    assert re.search(r"prefix_tokens 0, seconds 53\.\d{1,4} events", shown)
-
-
 def test_pictures_fit_60_columns_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "60")
     bars = [

@@ -50,13 +50,6 @@ def test_the_numbers_of_every_planner(planner: str) -> None:
     assert numbers["seconds"] >= 0
 
 
-def test_exact_is_the_default_and_finds_the_lowest() -> None:
-    shown = output("blocks.csv")
-    assert "planned by exact" in shown
-    assert "12 bytes" in shown
-    assert "optimal" in shown
-
-
 def test_a_plan_and_its_numbers_are_written() -> None:
     assert "optimal" in output("blocks.csv -o plan.csv --json plan.json --time-limit 5")
     assert json.loads(Path("plan.json").read_text())["optimal"] is True

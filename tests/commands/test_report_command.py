@@ -3,18 +3,14 @@
 
 import base64
 import gzip
-import io
 import json
 import random
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
-from rich.console import Console
 
-from allocbench.output import terminal
 from allocbench.reports.page import html as island
 from allocbench.reports.page.tables import to_markdown
 from allocbench.reports.rows import results
@@ -94,39 +90,6 @@ def test_a_report_that_cannot_be_made_is_an_error_of_one_line(
 ) -> None:
     Path("empty.json").write_text("[]")
     assert message in error(line)
-
-
-def test_results_so_far_are_shown_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    sink = io.StringIO()
-
-    def console(**_: Any) -> Console:
-        return Console(file=sink, force_terminal=True, width=140, height=20)
-
-    monkeypatch.setattr(terminal, "Console", console)
-    with terminal.dashboard(4) as (begin, done):
-        begin("train a: [replay]")
-        assert "train a: [replay]" in sink.getvalue()
-        done(row("a", min_capacity=None))
-        done(sized("b", 9, 40, failures=3))
-        done(sized("c" * 30, 9, 40))
-    shown = sink.getvalue()
-    assert "So far" in shown
-    assert "9.00 GiB" in shown
-    assert "n/a" in shown
-    assert "2/4" not in shown
-
-
-def test_nothing_is_drawn_where_there_is_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    with terminal.dashboard(1) as (begin, done):
-        begin("train a: replay")
-        done(row("a"))
-    assert capsys.readouterr() == ("", "")
-
-
-def test_the_best_so_far_is_that_of_the_candidates_without_failures() -> None:
-    rows = [sized("a", 12, 40), sized("b", 9, 20, failures=1), floor(), sized("c", 10, 50)]
-    leading = [one["allocator"] for one in rows if terminal.leads(one, rows, "peak_reserved")]
-    assert leading == ["c"]
 
 
 def test_an_island_stores_numbers_in_the_shorter_form() -> None:

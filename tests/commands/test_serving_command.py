@@ -13,22 +13,6 @@ from tests.workloads.serving.test_requests import AZURE, BAILIAN, MOONCAKE
 __all__ = ["folder"]  # a fixture, used by importing it
 
 
-def test_the_table_says_how_each_line_is_known() -> None:
-    shown = output("serving llama-3.1-8b --engine vllm-0.11 --block-size 128 --other 1GiB")
-    lines = [line.split() for line in shown.splitlines()]
-    assert ["weights", "15.0", "GiB", "15,349", "replayed"] in lines
-    assert ["other", "processes", "1.00", "GiB", "1,024", "given"] in lines
-    assert "3,286 blocks of 128 tokens, 420,608 tokens: 3.21 sequences of 131,072 tokens" in shown
-    assert "gpu_memory_utilization 0.9; everything fits up to 0.96." in shown
-    assert "mem-fraction-static 0.834;" in output("serving qwen2.5-7b --engine sglang")
-
-
-def test_too_little_is_said() -> None:
-    shown = output("serving llama-3-8b --engine vllm-0.11 --fraction 1")
-    assert "too little" in shown
-    assert "gpu_memory_utilization 1; everything fits up to 0.97." in shown
-
-
 @pytest.mark.parametrize("engine", ["vllm", "vllm-0.17", "vllm-0.11", "vllm-v0"])
 def test_the_largest_length_that_fits_is_the_largest(engine: str) -> None:
     line = f"serving llama-3.1-8b --device l4 --engine {engine} --max-model-len"

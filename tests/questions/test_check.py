@@ -43,8 +43,8 @@ def growing(kept: int, steps: int = 10) -> Trace:
 
 
 def in_small_pieces() -> Trace:
-    """20,000 blocks of 520 bytes, which PyTorch rounds to 1,024."""
-    return make([(ALLOC, n, 520) for n in range(20_000)])
+    """7,200 blocks of 520 bytes, which PyTorch rounds to 1,024."""
+    return make([(ALLOC, n, 520) for n in range(7200)])
 
 
 def test_a_program_that_fits() -> None:
@@ -80,14 +80,14 @@ def test_a_program_whose_load_exceeds_the_card() -> None:
 
 def test_rounding_that_no_setting_cures() -> None:
     trace = in_small_pieces()
-    assert trace.max_load == 10_400_000
-    answer = check(trace, "sim:16MiB")
+    assert trace.max_load == 3_744_000
+    answer = check(trace, "sim:6MiB")
     assert (answer.verdict, answer.exit_code) == ("fragmented", 1)
-    assert answer.need == 20 * MIB  # 20,000 KiB in segments of 2 MiB
+    assert answer.need == 8 * MIB  # 7,200 KiB in segments of 2 MiB
     assert {one.kind for one in answer.remedies} <= {"card", "allocator"}
     for one in answer.remedies:
         if one.kind == "allocator":
-            assert Runner(trace, "sim:16MiB").completes(one.change)
+            assert Runner(trace, "sim:6MiB").completes(one.change)
             assert one.costs
 
 

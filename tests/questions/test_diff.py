@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from allocbench import api
 from allocbench.commands.diff import _parts, _words
-from allocbench.questions.diff import Difference, FirstChange, Side, diff, frame
+from allocbench.questions.diff import Difference, FirstChange, Side, diff
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog, write
 from tests.commands import folder, run
 from tests.traces import make, valid_traces
@@ -271,19 +271,6 @@ def test_the_parts_add_up(old: Trace, new: Trace, other: str) -> None:
     assert (found.rows["change"] == found.rows["new"] - found.rows["old"]).all()
     same = between(old, old)
     assert (same.change, len(same.rows), same.first) == (0, 0, None)
-
-
-@pytest.mark.parametrize(
-    ("one", "two"),
-    [("gpt2-train", "moe-train"), ("resnet50-train", "bert-serve"), ("llm-paged", "llm-decode")],
-)
-def test_the_parts_of_bundled_traces_add_up(one: str, two: str) -> None:
-    found = between(
-        catalog.load(one), catalog.load(two), "caching", "caching:expandable_segments=true"
-    )
-    assert found.rows["change"].sum() == found.change
-    peak = frame(found).iloc[-1]
-    assert (peak["what"], peak["change"]) == ("peak reserved", found.change)
 
 
 def test_the_command(folder: Path) -> None:

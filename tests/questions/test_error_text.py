@@ -6,8 +6,6 @@ Each text is one that only this table has: the wording of a version, around numb
 verdicts were computed by hand.
 """
 
-import random
-
 import pytest
 
 from allocbench.questions.error_text import verdict
@@ -465,35 +463,6 @@ def test_the_last_error_counts() -> None:
     assert error.errors == 2
     assert error.requested is not None
     assert error.requested.middle // MIB == 2048
-
-
-def test_what_is_certain_holds_for_the_true_numbers() -> None:
-    """PyTorch prints true numbers with two decimals; a verdict about them is then never wrong."""
-    rng = random.Random(0)
-    for _ in range(3000):
-        free, held, used = (
-            rng.choice((0, rng.randrange(40 * MIB), rng.randrange(4 * GIB))) for _ in "frr"
-        )
-        request = max(1, free + held + rng.randrange(-30 * MIB, 30 * MIB))
-        segment = (
-            2 * MIB
-            if request <= MIB
-            else 20 * MIB
-            if request < 10 * MIB
-            else -(-request // (2 * MIB)) * 2 * MIB
-        )
-        printed = {"x": _printed(segment), "f": _printed(free), "r": _printed(held)}
-        text = TORCH_2_13.format(**printed, a=_printed(used), p=_printed(used + held))
-        found = verdict(_parsed(text.replace("10.00 GiB", _printed(used + held + free))))
-        if found.certain:
-            assert {FULL: request > free + held, ENOUGH: segment <= free}[found.kind]
-
-
-def _printed(size: int) -> str:
-    for unit, scale in (("GiB", GIB), ("MiB", MIB), ("KiB", 1 << 10)):
-        if size > scale:
-            return f"{size / scale:.2f} {unit}"
-    return f"{size} bytes"
 
 
 def test_more_bytes_than_fit_into_63_bits() -> None:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench explain: constructed failures whose cause is known."""
 
-import json
-
 import numpy as np
 import pytest
 
@@ -11,8 +9,8 @@ from allocbench.questions import search_space
 from allocbench.questions.explain import Explanation, explain, pins, verdict
 from allocbench.questions.failure import before, first_failure
 from allocbench.replays.runner import can_be_made
-from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog, write
-from tests.commands import error, folder, output
+from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
+from tests.commands import folder
 from tests.traces import Event, make
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -171,19 +169,3 @@ def test_single_changes_differ_in_one_setting_and_keep_wrappers() -> None:
     assert "limit:bytes=8GiB,of=bfc:garbage_collection=true,allow_growth=false" in found
     assert text not in found
     assert list(search_space.singles("naive", device)) == []
-
-
-def test_the_command_explains_and_draws() -> None:
-    shown = " ".join(output("explain gpt2-train --allocator caching --device sim:8GiB").split())
-    assert " by aten::" in shown
-    assert "Fragmentation: " in shown
-    assert "caching:expandable_segments=true" in shown
-    assert "caching:max_split_size_mb=24 or 32 or 64" in shown  # one line for one setting
-    assert "no request fails" in output("explain good.csv --allocator naive")
-    events = [(ALLOC, 0, MIB), (ALLOC, 1, MIB)]
-    write(make(events), "two.csv")
-    line = "explain two.csv --allocator naive --device sim:1MiB --json -"
-    (row,) = json.loads(output(line))
-    assert (row["kind"], row["event"], row["requested"], row["pins"]) == ("full", 1, MIB, [])
-    assert json.loads(output("explain good.csv --allocator naive --json -")) == []
-    assert "no allocator is called" in error("explain good.csv --allocator nosuch")

@@ -2,7 +2,6 @@
 """allocbench fit: the smallest device that is enough, checked by replays on it and just below."""
 
 import json
-import re
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
@@ -18,7 +17,7 @@ from allocbench.questions.occupancy import Outside, occupancy, ranks_of
 from allocbench.replays.capacity import STEP, boundary, trial
 from allocbench.replays.runner import Runner
 from allocbench.reports.rows.results import records
-from allocbench.workloads import ALLOC, FREE, Trace, catalog, write
+from allocbench.workloads import ALLOC, FREE, Trace, catalog
 from tests.commands import QUICK, error, folder, output
 from tests.traces import Event, make
 
@@ -108,18 +107,6 @@ def test_cards_are_those_on_which_it_completes() -> None:
     assert context(smallest.name) == smallest.usable - smallest.free > 0
 
 
-def test_each_card_shows_the_bytes_left_or_lacking() -> None:
-    small, *_, large = [card for card in cards() if card.compute]
-    write(make([(ALLOC, 0, small.free + 64 * MIB)]), "trace.csv")
-    shown = output("fit trace.csv --allocators tlsf,naive,caching --cards --time-limit 0")
-    table = shown[shown.index("caching on each card") :].splitlines()
-    assert all(any(line.startswith(card.name) for line in table) for card in cards())
-    verdicts = [line for line in table if line.startswith((small.name, large.name))]
-    assert re.search(r"no, 6\d\.\d MiB too small", verdicts[0])  # the size is rounded up to 2 MiB
-    assert re.search(r"yes, \d+ GiB to spare", verdicts[1])
-    assert "tlsf on each card" in output("fit trace.csv --allocators tlsf,naive --cards")
-
-
 def test_every_card_has_its_reported_bytes_and_their_source() -> None:
     table = json.loads(files("allocbench.base").joinpath("cards.json").read_text(encoding="utf-8"))
     assert all(row["source"] for row in table["cards"])
@@ -177,28 +164,6 @@ def test_bounds_are_the_max_load_and_a_plan_above_it() -> None:
     assert found.plan is not None
     assert found.max_load == trace.max_load <= found.plan.height
     assert bounds(trace, 0).plan is None
-
-
-def test_the_command_shows_capacity_bound_plan_and_cards() -> None:
-    shown = " ".join(
-        output("fit llm-decode --allocators free_lists,naive --time-limit 0.2").split()
-    )
-    assert "naive 17.5 GiB" in shown
-    assert "max load 17.5 GiB" in shown
-    assert "best plan found" in shown
-    assert "free_lists also fails on a device that is" in shown
-    rows = json.loads(output("fit good.csv --allocators naive --time-limit 0 --json -"))
-    assert [(row["allocator"], row["min_capacity"]) for row in rows] == [("naive", 2 * STEP)]
-    assert rows[0]["plan_height"] is None
-
-
-def test_the_command_shows_what_fills_the_smallest_card() -> None:
-    lines = output("fit good.csv --allocators caching,naive --time-limit 0").splitlines()
-    card, text = cards()[0], "\n".join(" ".join(line.split()) for line in lines)
-    assert f"what fills {card.name}" in text
-    assert f"{card.context >> 20} MiB context and libraries (model)" in text
-    assert "0 B NCCL's buffers (one rank)" in text
-    assert "what fills" not in output("fit good.csv --allocators naive --time-limit 0")
 
 
 def test_what_is_outside_of_the_allocator_decides_the_card() -> None:

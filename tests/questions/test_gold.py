@@ -9,9 +9,19 @@ from typing import Any
 import pytest
 
 from allocbench import api
-from allocbench.questions import growth, hazards, holding, league, peaks, repetitions
+from allocbench.questions import (
+    error_text,
+    growth,
+    hazards,
+    holding,
+    league,
+    occupancy,
+    peaks,
+    repetitions,
+)
 from allocbench.questions.failure import first_failure
 from allocbench.replays.runner import Runner
+from tests import drawn_calls
 from tests.answer_inputs import CASES, chunks
 from tests.gold import Gold, facts, outcome
 
@@ -94,3 +104,9 @@ def test_questions(
     in_inputs: Path,
 ) -> None:
     gold(f"question_{group}", {" ".join(case): facts(outcome(answer, *case)) for case in cases})
+
+
+@pytest.mark.parametrize("module", [error_text, growth, occupancy])
+def test_of_drawn_arguments(module: Any, gold: Gold) -> None:
+    name = module.__name__.split(".")[-1]
+    gold(f"drawn_{name}", drawn_calls.results(module, 60))

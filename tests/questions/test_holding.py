@@ -9,18 +9,16 @@ import numpy as np
 import pytest
 
 from allocbench.questions.edits import edits
-from allocbench.questions.failure import operators
-from allocbench.questions.holding import alike, by_kind, by_module, holders, places_in_words
+from allocbench.questions.holding import alike, by_kind, by_module, holders
 from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, block_origins, write
-from allocbench.workloads.coverage import UNSEEN as BEFORE
 from allocbench.workloads.coverage import Coverage
 from tests.commands import folder, run
 from tests.traces import make
 
 __all__ = ["folder"]  # the fixture, by its import
 LABELS = ("", "step", "Optimizer.step#SGD.step", "model.py:1 f", "train.py:2 f", "train.py:3 f")
-BACKWARD, STEP, UPDATE, MODEL, INPUT, LOSS, UNSEEN = range(7)
+BACKWARD, STEP, UPDATE, MODEL, INPUT, LOSS = range(6)
 
 
 def training(steps: int = 3, keeps_gradients: bool = False, evaluates_first: bool = False) -> Trace:
@@ -104,41 +102,10 @@ def test_what_a_program_keeps_of_each_step_is_no_workspace() -> None:
     assert block_origins.WORKSPACES not in kinds(trace, len(trace) - 1)
 
 
-def test_temporaries_at_their_instants() -> None:
-    trace = training()
-    scratch = int(np.flatnonzero(trace.size == 70)[1])
-    assert kinds(trace, scratch)[block_origins.FORWARD] == 70
-    temporary = int(np.flatnonzero(trace.size == 40)[0])
-    assert kinds(trace, temporary)[block_origins.UPDATE] == 40
-
-
 def test_the_bytes_are_those_alive() -> None:
     trace = training()
     for event in range(len(trace)):
         assert holders(trace, event)["bytes"].sum() == trace.load[event]
-
-
-def test_places() -> None:
-    (row,) = (
-        row
-        for row in by_kind(holders(training())).to_dict("records")
-        if row["kind"] == block_origins.ACTIVATIONS
-    )
-    assert row["places"] == [("train.py:3 f", 504), ("train.py:2 f", 300)]
-    assert places_in_words(row["places"]) == "train.py:3 f 504 B, train.py:2 f 300 B"
-
-
-def test_a_trace_that_does_not_tell_has_no_kinds() -> None:
-    assert kinds(make([(ALLOC, 0, 5), (ALLOC, 1, 7), (FREE, 0, 0)])) == {"": 12}
-    assert holders(make([])).empty
-
-
-def test_explain_shows_it(folder: Path) -> None:
-    write(training(), "train.parquet")
-    done = run("explain train.parquet --device sim:64MiB")
-    assert "what holds memory at the peak of the load" in done.stdout
-    assert block_origins.STATE in done.stdout
-    assert "what holds memory" not in run("explain good.csv").stdout
 
 
 def with_modules(trace: Trace, **of_label: tuple[str, str]) -> Trace:
@@ -195,24 +162,6 @@ def test_labels_that_are_no_text_are_replaced() -> None:
     assert holders(trace)["place"].tolist() == ["?caf?.py"]
 
 
-def test_a_temporary_of_the_backward_pass_belongs_to_the_next_freed_block() -> None:
-    trace = with_modules(training(), label5=("head", ""))
-    rows = holders(trace)
-    (row,) = rows[rows["kind"] == block_origins.BACKWARD].to_dict("records")
-    assert (row["place"], row["module"]) == ("backward of train.py:3 f", "head")
-
-
-def test_without_steps_the_kinds_follow_the_labels() -> None:
-    labels = ("", "parameters", "h.0", "step")
-    trace = make([(ALLOC, 0, 10), (ALLOC, 1, 20), (FREE, 1, 0)], labels=labels)
-    kind, module = np.array([1, 0, 0], np.uint32), np.array([2, 0, 0], np.uint32)
-    held = holders(replace(trace, kind=kind, module=module))
-    assert sorted(zip(held["kind"], held["module"], held["bytes"], strict=True)) == [
-        ("", "", 20),
-        ("parameters", "h.0", 10),
-    ]
-
-
 def ring() -> Trace:
     """The end of a training run whose ring buffer was full, from the middle of a backward pass.
 
@@ -243,117 +192,6 @@ def ring() -> Trace:
     columns = dict(zip(("label", "kind"), np.array(rows, np.uint32).T[3:], strict=True))
     provenance = Provenance(live_at_start=7)
     return make([row[:3] for row in rows], labels=labels, provenance=provenance, **columns)
-
-
-def test_blocks_from_before_the_recording_have_kinds() -> None:
-    assert kinds(ring(), 9) == {
-        block_origins.PARAMETERS: 1000,
-        block_origins.STATE: 1000,
-        block_origins.GRADIENTS: 2000,
-        block_origins.ACTIVATIONS: 500,
-        block_origins.WORKSPACES: 128,
-        block_origins.LASTING: 40,
-    }
-
-
-@pytest.mark.parametrize(
-    ("labels", "right"),
-    [
-        ([0], {block_origins.PARAMETERS: 1000}),
-        ([0] * 2, {block_origins.PARAMETERS: 1000, block_origins.STATE: 1000}),
-        ([0] * 3, {block_origins.PARAMETERS: 1000, block_origins.STATE: 2000}),
-        ([0] * 4, {block_origins.PARAMETERS: 1000, block_origins.UNKNOWN: 3000}),
-        ([MODEL, 0, 0], {block_origins.PARAMETERS: 1000, block_origins.STATE: 2000}),
-        ([MODEL, MODEL], {block_origins.PARAMETERS: 2000}),
-        ([0, UNSEEN], {block_origins.PARAMETERS: 1000, block_origins.UNKNOWN: 1000}),
-    ],
-)
-def test_no_more_blocks_from_before_are_parameters_than_have_gradients(
-    labels: list[int], right: dict[str, int]
-) -> None:
-    """Recorded from a later step on: blocks of 1000 B by their label, and one gradient a step."""
-    rows = [(ALLOC, number, 1000, label) for number, label in enumerate(labels)]
-    for step in range(3):
-        first = 10 + 2 * step
-        rows += [(ALLOC, first, 500, LOSS), (ALLOC, first + 1, 1000, BACKWARD), (FREE, first, 0, 0)]
-        rows += [(MARK, UPDATE, 0, 0), (MARK, STEP, 0, 0), (FREE, first + 1, 0, 0)]
-    label = np.array([row[3] for row in rows], np.uint32)
-    provenance, names = Provenance(live_at_start=len(labels)), (*LABELS, BEFORE)
-    trace = make([row[:3] for row in rows], labels=names, label=label, provenance=provenance)
-    assert kinds(trace, len(labels)) == right | {block_origins.ACTIVATIONS: 500}
-
-
-def test_without_marks_the_steps_are_those_of_pytorchs_optimizers() -> None:
-    """The allocs of an optimizer have its frames, and those of a backward pass that of a thread."""
-    trace = training()
-    assert trace.label is not None
-    labels = (*trace.labels, "optimizer's step")
-    of_optimizer = (trace.op == ALLOC) & np.isin(trace.size, (40, 1000)) & (trace.label == LOSS)
-    kind = np.where(of_optimizer, len(labels) - 1, 0).astype(np.uint32)
-    keep = trace.op != MARK
-    columns: dict[str, Any] = {name: column[keep] for name, column in trace.columns().items()}
-    bare = replace(trace, **columns, labels=labels, kind=kind[keep])
-    assert kinds(bare) == kinds(trace)
-    temporary = np.flatnonzero(trace.size == 40)[1]
-    marks = int(np.count_nonzero(~keep[:temporary]))
-    assert kinds(bare, int(temporary) - marks) == kinds(trace, int(temporary))
-
-
-def adam(sizes: tuple[int, ...], cut: int) -> tuple[Trace, dict[int, str]]:
-    """Four steps without the first `cut` events, and the kinds of blocks that outlive a pass."""
-    rows: list[tuple[int, int, int, int]] = []
-    live, kind = dict[str, int](), dict[int, str]()
-
-    def alloc(name: str, size: int, label: int, of: str = "") -> None:
-        live[name] = len(rows)
-        rows.append((ALLOC, live[name], size, label))
-        kind[live[name]] = of
-
-    def free(*names: str) -> None:
-        rows.extend((FREE, live.pop(name), 0, 0) for name in names)
-
-    for n, size in enumerate(sizes):
-        alloc(f"parameter {n}", size, MODEL, block_origins.PARAMETERS)
-    for step in range(4):
-        alloc("input", 3000, INPUT)
-        for n in range(len(sizes)):
-            alloc(f"activation {n}", 2000 + n, LOSS)
-        for n, size in enumerate(sizes):
-            alloc("upstream", 2500, BACKWARD)
-            alloc(f"gradient {n}", size, BACKWARD, block_origins.GRADIENTS)
-            free("upstream", f"activation {n}")
-        free("input")
-        rows.append((MARK, UPDATE, 0, 0))
-        for n, size in enumerate(sizes):
-            for moment in () if step else "mv":
-                alloc(f"{moment} {n}", size, LOSS, block_origins.STATE)
-            alloc("temporary", size, LOSS)
-            free("temporary")
-        rows.append((MARK, STEP, 0, 0))
-        free(*(f"gradient {n}" for n in range(len(sizes))))
-    ended = {block for op, block, *_ in rows[:cut] if op == FREE}
-    held = [row for row in rows[:cut] if row[0] == ALLOC and row[1] not in ended]
-    part = [(op, block, size, 0) for op, block, size, _ in held] + rows[cut:]
-    trace = make(
-        [row[:3] for row in part],
-        labels=LABELS,
-        label=np.array([row[3] for row in part], np.uint32),
-        coverage=Coverage("later", "open"),
-        provenance=Provenance(live_at_start=len(held)),
-    )
-    return trace, {n: kind[row[1]] for n, row in enumerate(held)}
-
-
-def test_what_was_held_where_a_recording_begins_late() -> None:
-    sizes = 4096, 1200, 4096, 1200, 8192
-    whole, _ = adam(sizes, 0)
-    ends = np.flatnonzero((whole.op == MARK) & (whole.block == STEP))
-    for cut in range(int(ends[0]) + 1, int(ends[2])):  # a whole step follows
-        trace, known = adam(sizes, cut)
-        found = block_origins.origins(trace).kind
-        assert {n: found[n] for n, kind in known.items() if kind} == {
-            n: kind for n, kind in known.items() if kind
-        }, cut
 
 
 OWN = (*LABELS, "train.py:8 update", "train.py:9 update", "train.py:10 update")
@@ -502,35 +340,3 @@ def test_what_is_an_argument_of_pytorchs_optimizers_is_not_proposed_without_one(
     names = {edit.name for edit in edits(TrainingBlocks(own_loop(ADAM, IN_PLACE)), 8)}
     assert "optimizer state in host memory" in names
     assert not names & {"fused optimizer", "optimizer without foreach", "8-bit optimizer state"}
-
-
-def test_allocs_without_frames_that_free_nothing_are_no_backward_pass() -> None:
-    """Such as those of a library's thread."""
-    assert {*kinds(own_loop(PARAMETER, IN_PLACE, frees=False))} == {""}
-
-
-def test_a_backward_pass_in_which_a_request_fails_ends_no_step() -> None:
-    trace = own_loop(PARAMETER, [])
-    cut = int(np.flatnonzero((trace.size == 500) & (trace.label == BACKWARD))[-1]) + 1
-    columns: dict[str, Any] = {name: column[:cut] for name, column in trace.columns().items()}
-    part = replace(trace, **columns, coverage=Coverage(ends="failure", request=7))
-    assert kinds(part, cut - 1)[block_origins.ACTIVATIONS] == 800
-    assert len(block_origins.origins(part).updates) == 2
-
-
-def test_what_an_unfinished_forward_pass_keeps_are_activations() -> None:
-    """Such as that in which a request fails, or an evaluation that keeps its graphs."""
-    trace = training()
-    loss = int(np.flatnonzero(trace.size == 4)[-1])
-    columns: dict[str, Any] = {name: column[: loss + 1] for name, column in trace.columns().items()}
-    found = kinds(replace(trace, **columns))
-    assert found[block_origins.ACTIVATIONS] == 300 + 500 + 4
-    assert block_origins.FORWARD not in found
-
-
-def test_a_request_of_a_backward_pass_is_named_by_what_it_belongs_to() -> None:
-    trace = training()
-    upstream = np.flatnonzero((trace.size == 500) & (trace.label == BACKWARD))
-    assert operators(trace, upstream) == ["backward of train.py:3 f"] * len(upstream)
-    gradient = np.flatnonzero((trace.size == 1000) & (trace.label == BACKWARD))[1:]
-    assert operators(trace, gradient) == ["step"] * len(gradient), "the mark of a method has ended"

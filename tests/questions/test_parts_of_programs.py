@@ -80,6 +80,9 @@ def exported(trace: Trace) -> Snapshot:
     return data
 
 
+PROGRAMS = catalog.captured()[::2]
+
+
 def recordings() -> list[Path]:
     return sorted(REAL.glob("*.pickle")) if REAL.is_dir() else []
 
@@ -131,7 +134,7 @@ def need_of(trace: Trace) -> int:
     return need
 
 
-@pytest.mark.parametrize("name", catalog.captured())
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_parts_of_bundled_programs_in_snapshots(name: str) -> None:
     trace = program(name)
     truth, data = need_of(trace), exported(trace)
@@ -183,7 +186,8 @@ def test_every_command_says_what_a_part_lacks(name: str, cut: str, kind: str) ->
         return found
 
     assert lacks in said(f"inspect {file}")
-    assert json.loads(run(f"plan {file} --json -").stdout)["coverage"] == coverage.sentence
+    planned = json.loads(run(f"plan {file} --planner best_fit --json -").stdout)
+    assert planned["coverage"] == coverage.sentence
     (checked,) = rows(f"check {file} --device {DEVICE}")
     assert checked["bound"]
     assert lacks[1:] in "".join([checked["sentence"], *checked["unknown"]]).replace(" ", "")
@@ -196,7 +200,7 @@ def test_every_command_says_what_a_part_lacks(name: str, cut: str, kind: str) ->
         "compare": rows(f"compare {quick}"),
         "sweep": rows(f"sweep {quick} -o swept.jsonl"),
         "replay": rows(f"replay {file} --time 0 --device {DEVICE}"),
-        "fit": rows(f"fit {of_one}"),
+        "fit": rows(f"fit {of_one} --time-limit 0"),
         "tune": rows(f"tune {file} --budget 1 --device {DEVICE}"),
     }
     for command, found in asked.items():
@@ -214,7 +218,7 @@ def test_every_command_says_what_a_part_lacks(name: str, cut: str, kind: str) ->
     if kind == "pickle":
         assert "needs" not in said(f"verify {file}"), "it compares addresses"
     for line in (
-        f"fit {of_one}",
+        f"fit {of_one} --time-limit 0",
         f"explain {file} --device {DEVICE}",
         f"tune {file} --budget 1 --device {DEVICE}",
         f"compare {quick}",
@@ -250,7 +254,7 @@ def profiled(whole: ReplayedTrace, first: int, last: int, *, totals: bool = True
     return read("profile.json")
 
 
-@pytest.mark.parametrize("name", catalog.captured())
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_parts_of_bundled_programs_in_profiler_traces(name: str) -> None:
     trace = program(name)
     truth, whole = need_of(trace), replayed(trace, PYTORCH, DEVICE)

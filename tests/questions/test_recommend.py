@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench recommend: what it tries, and the command."""
 
-import json
-import re
-
 import pytest
 
-from allocbench import allocators
 from allocbench.questions.best import stages
 from allocbench.questions.recommend import study
 from allocbench.replays.runner import Runner
@@ -35,22 +31,6 @@ def test_a_study_runs_all_and_remembers() -> None:
     }
     assert table.index[0] == EXPANDABLE
     assert set(table["recommended"]) == set(table["best_setting"]) == {EXPANDABLE}
-
-
-def test_the_command_answers_and_shows_how_to_switch() -> None:
-    line = "recommend gpt2-train --device sim:8GiB --orders 1 --budget 0"
-    shown = output(line)
-    assert shown.startswith("Best setting: caching:conf=expandable_segments:True. It needs ")
-    assert "recommended: caching:conf=expandable_segments:True\n" in shown
-    assert "\nexport PYTORCH_ALLOC_CONF=expandable_segments:True\n" in shown
-    assert "\nexport PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in shown
-    assert re.search(r"caching +8\.24 GiB .* 1", shown)
-    assert "confidence: " in shown
-    assert "…" not in shown
-    table = json.loads(output(f"{line} --json -"))
-    every = allocators.names(allocators.make_device("sim:8GiB"))
-    assert {row["allocator"] for row in table} == {*every, EXPANDABLE} - {"bump"}
-    assert all((row["cost"] is None) is (row["failures"] > 0) for row in table)
 
 
 def test_a_load_that_exceeds_the_device_is_the_reason() -> None:

@@ -2,12 +2,14 @@
 """What fills a card that serves a model: exact bytes, vLLM's own numbers, published numbers."""
 
 import dataclasses
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from allocbench.base.cards import find
+from allocbench.questions import serving_load
 from allocbench.questions.occupancy import Outside
 from allocbench.questions.serving import Asked, CardParts, answer
 from allocbench.questions.serving_load import load
@@ -326,3 +328,17 @@ def test_requests_longer_than_the_longest_sequence_are_left_out() -> None:
     assert (served.requests, served.too_long) == (1, 1)
     said = message_of(lambda: load(found, requests((0, 9000, 1)), 8192))
     assert said == "every request of the log is longer than 8,192 tokens"
+
+
+@pytest.mark.parametrize("limit", [0.07, 0.5, 0.9, 1.0, 1.3, 5.0, 40.0])
+def test_the_largest_rate_is_found_within_two_percent(
+    limit: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serve(found: Any, asked: Any, cache: int, rate: float) -> Any:
+        return SimpleNamespace(survived=rate <= limit)
+
+    monkeypatch.setattr(serving_load, "_serve", serve)
+    nothing: Any = None
+    largest = serving_load._largest(nothing, nothing, 0, limit >= 1)
+    assert largest is not None
+    assert largest <= limit < largest * 1.02

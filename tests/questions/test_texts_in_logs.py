@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 import pytest
 
-from allocbench.base.error_text import exact
 from allocbench.questions.error_text import on_card, verdict
 from allocbench.reports.advice.error_text import ENOUGH, FULL, PIECES, SHORT, UNKNOWN
 from allocbench.workloads.error_texts import ErrorText, parse
@@ -242,21 +241,6 @@ def test_a_dump_with_a_gap_does_not_say_what_is_free() -> None:
         assert verdict(_parsed(cut)).kind == UNKNOWN
     held = "total_region_allocated_bytes_: 2147483648 memory_limit_: 9663676416\n"
     assert verdict(_parsed(cut + held)).kind == ENOUGH
-
-
-def test_a_dump_is_a_state_of_the_allocator() -> None:
-    text = OTHERS["BFC in pieces"][0].replace(
-        "of size 536870912 next", "of size 536870912 by op A/b action_count 1 step 0 next"
-    )
-    error = _parsed(text)
-    (segment,) = error.segments
-    assert (segment.address, segment.size) == (0x7F0000000000, 3 * GIB)
-    assert [(block.size, block.allocated, block.operator) for block in segment.blocks] == [
-        (GIB // 2, True, "A/b"),
-        (GIB - 256, False, ""),
-        (3 * GIB // 2 + 256, True, ""),
-    ]
-    assert (error.unlisted, error.largest_free) == (0, exact(GIB - 256))
 
 
 def test_a_dump_that_is_listed_twice_counts_once() -> None:

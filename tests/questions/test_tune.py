@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench tune: the results of the search, and its output."""
 
-import json
-from typing import Any
-
 import pytest
 
 from allocbench.allocators import SpecError
@@ -13,7 +10,7 @@ from allocbench.questions.tune import EXPANDABLE, Tuned, frame, tune
 from allocbench.replays.recorded_settings import conf, with_conf
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE, catalog
-from tests.commands import error, folder, output
+from tests.commands import folder, output
 from tests.traces import make
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -189,13 +186,3 @@ def test_other_allocators_are_installed_by_python() -> None:
     assert '"check:of=bfc:garbage_collection=true"' in lines
     with pytest.raises(SpecError, match="only caching"):
         conf("bfc")
-
-
-def test_the_command_prints_the_line_to_use() -> None:
-    shown = output("tune gpt2-train --budget 20")
-    assert "\nexport PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True\n" in shown
-    assert "\nexport PYTORCH_ALLOC_CONF=expandable_segments:True\n" in shown
-    assert "less than the default (8.24 GiB)" in " ".join(shown.split())
-    rows: list[dict[str, Any]] = json.loads(output("tune gpt2-train --budget 8 --json -"))
-    assert len(rows) >= 8
-    assert "without wrappers" in error("tune good.csv --allocator check:of=bfc")

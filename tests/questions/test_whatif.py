@@ -13,6 +13,7 @@ import pytest
 
 from allocbench.commands import whatif as command
 from allocbench.errors import UsageError
+from allocbench.questions import whatif as question
 from allocbench.questions.edited_curves import COLUMNS as INTERVALS
 from allocbench.questions.edited_curves import combined, curve
 from allocbench.questions.edits import edits, go_together
@@ -435,6 +436,19 @@ def test_a_run_takes_the_place_of_an_estimate(capsys: pytest.CaptureFixture[str]
     rows = [line for line in capsys.readouterr().out.splitlines() if "MiB" in line]
     assert "3.00 MiB" in next(row for row in rows if row.startswith(first.name))
     assert "512 MiB" in next(row for row in rows if row.startswith(second.name))  # 1288 - 776
+
+
+@pytest.mark.parametrize(("spare", "fits"), [(0, True), (-1, False), (None, None)])
+def test_a_run_fits_up_to_the_capacity(
+    spare: int | None, fits: bool | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = whatif(PLAIN, "naive", "sim:8GiB")
+    monkeypatch.setattr(question, "load", lambda _: PLAIN)
+    monkeypatch.setattr(question, "changed", lambda *_: None)
+    capacity = None if spare is None else answer.need + spare
+    settings: Any = None
+    found = question.run(settings, answer.single[0], "naive", "sim:8GiB", capacity)
+    assert (found.run, found.run_load, found.fits) == (answer.need, PLAIN.max_load, fits)
 
 
 def test_a_trace_without_steps_is_refused() -> None:

@@ -6,29 +6,10 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from allocbench.reports.advice import check, diff, fitting, held
+from allocbench.reports.advice import diff, fitting, held
 from allocbench.reports.advice.recommending import consequence
 
 GIB = 1 << 30
-
-
-@pytest.mark.parametrize(
-    ("peaks", "words"),
-    [
-        ((GIB, GIB, GIB), "a and b both reserve 1.00 GiB at their peaks."),
-        ((GIB, GIB, 3 * GIB), "b reserves 3.00 GiB at its peak, 2.00 GiB more than a (1.00 GiB)."),
-        ((3 * GIB, GIB, GIB), "b reserves 1.00 GiB at its peak, 2.00 GiB less than a (3.00 GiB)."),
-        (
-            (GIB, 4 * GIB, GIB),
-            "a and b both reserve 1.00 GiB at their peaks. The program's requests change it by"
-            " +3.00 GiB, the allocator's rules by -3.00 GiB.",
-        ),
-    ],
-)
-def test_a_difference_is_that_of_the_program_and_that_of_the_allocator(
-    peaks: tuple[int, int, int], words: str
-) -> None:
-    assert diff.headline(("a", "b"), peaks) == words
 
 
 @pytest.mark.parametrize(
@@ -49,46 +30,6 @@ def test_a_part_of_a_difference_is_named(part: dict[str, Any], words: str) -> No
     whole = blank | dict.fromkeys(("kind", "place", "module", "caller"), "") | part
     assert diff.what(whole) in (words, f"{words} (larger)")
     assert diff.most(whole) == f"The largest part is -1.00 GiB: {diff.what(whole)}."
-
-
-def test_events_and_shares_of_two_traces() -> None:
-    words = ("allocates", "frees")
-    assert diff.first_change(("a", "b"), (None, 1200), 0, words) == (
-        "The requests differ from the start: a allocates, b frees (event 1,200)."
-    )
-    assert "differ after 1 step: a allocates (event 0)" in diff.first_change(
-        ("a", "b"), (0, None), 1, words
-    )
-    assert "agree: 25.0% of a, 50.0% of b." in diff.agreement(("a", "b"), 5, 20, 10)
-    assert "agree: 100.0% of a, 0.0% of b." in diff.agreement(("a", "b"), 0, 0, 10)
-
-
-@pytest.mark.parametrize(
-    ("verdicts", "code"),
-    [
-        (("fits",), 0),
-        (("unknown",), 2),
-        (("fits", "unknown"), 2),
-        (("unknown", "grows", "fits"), 1),
-        (("fits_with_setting",), 1),
-        (("too_big",), 1),
-        (("fragmented",), 1),
-    ],
-)
-def test_one_exit_code_for_several_answers(verdicts: tuple[check.Verdict, ...], code: int) -> None:
-    assert check.exit_code([check.Answer("w", "d", one, "") for one in verdicts]) == code
-
-
-def test_what_a_remedy_is_and_what_it_costs() -> None:
-    setting = check.Remedy("setting", "caching:x", "replay", GIB, how="export A=b\nmore")
-    assert (setting.words, setting.outcome) == ("export A=b", "needs 1.00 GiB (replay)")
-    edit = check.Remedy("edit", "halve it", "estimate", 0, setting="A=b", costs="time")
-    assert (edit.words, edit.outcome) == (
-        "halve it, with A=b",
-        "needs about 0 B (estimate); costs: time",
-    )
-    assert check.Remedy("batch", "--batch 4", "run", GIB).outcome == "reserves 1.00 GiB (run)"
-    assert check.Remedy("card", "L4", "replay").outcome == "(replay)"
 
 
 @pytest.mark.parametrize(
@@ -173,15 +114,3 @@ def test_what_is_held_when_a_request_fails_or_at_the_peak(failing: int | None, b
     found = held.sentence(details, "w", "d", "a")
     assert begin in found
     assert bool(found) is bool(begin)
-
-
-@pytest.mark.parametrize(
-    ("count", "need", "alone", "words"),
-    [
-        (1, 300, 100, "A private pool keeps 200 MiB that other requests cannot use"),
-        (2, 192, 128, "2 private pools keep 64.0 MiB that other requests cannot use"),
-    ],
-)
-def test_what_private_pools_keep(count: int, need: int, alone: int, words: str) -> None:
-    told = check.pools(count, need << 20, alone << 20)
-    assert told == f"{words}: without private pools, the program needs {alone} MiB."

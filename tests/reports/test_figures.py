@@ -104,22 +104,6 @@ def test_a_floor_does_not_stretch_the_axis_and_keeps_its_number() -> None:
     assert "failed requests: ground" in panel.get_xlabel()
 
 
-@pytest.mark.parametrize(
-    ("source", "device", "words", "number"),
-    [
-        ("estimate", "sim:80GiB", "estimate", "2-10 ms"),
-        ("measured", "cuda:0", "measured", "4.00 ms"),
-    ],
-)
-def test_the_device_time_axis_says_what_it_is(
-    source: str, device: str, words: str, number: str
-) -> None:
-    table = frame([row("a", device=device, device_seconds_source=source)])
-    (panel,) = panels(of_row("device")(table))
-    assert panel.get_xlabel() == f"device time, ms ({words})"
-    assert numbers(panel) == [number]
-
-
 def test_both_kinds_of_fragmentation_stand_side_by_side() -> None:
     table = frame([row("a"), row("b", fragmentation_ratio=None)])
     left, right = panels(of_row("fragmentation")(table))
@@ -279,36 +263,6 @@ def test_a_pareto_front_holds_the_points_that_no_other_beats() -> None:
     points = {"a": (1.0, 9.0), "b": (2.0, 4.0), "c": (2.0, 5.0), "d": (3.0, 4.0), "e": (4.0, 1.0)}
     assert pareto_front(points) == ["a", "b", "e"]
     assert pareto_front({}) == []
-
-
-def test_a_heat_map_says_the_metric_and_colors_the_ratio() -> None:
-    rows = [
-        sized("a", 9, 40, "one"),
-        sized("b", 18, 20, "one"),
-        sized("a", 12, 40, "two", failures=1, overhead=None),
-        sized("b", 10, 20, "two"),
-    ]
-    (panel, _) = figures.heat_map(cases(frame(rows)), "overhead").axes
-    assert [text.get_text() for text in panel.texts] == ["1.12x", "2.25x", "failed", "1.25x"]
-    shown: Any = panel.collections[0].get_array()
-    values = np.ma.filled(shown, np.nan).ravel()  # by row: a, then b
-    assert values[[0, 2, 3]].tolist() == [1, 2, 1]
-    assert np.isnan(values[1])
-
-
-def test_simulated_and_measured_are_labeled_side_by_side() -> None:
-    on_gpu: dict[str, Any] = {
-        "device": "cuda:0",
-        "device_kind": "cuda",
-        "device_seconds_source": "measured",
-    }
-    rows = [row("a", "one"), row("a", "two"), row("a", "one", **on_gpu), row("a", "two", **on_gpu)]
-    assert [case.title for case in cases(frame(rows))] == [
-        "one on sim:80GiB (simulated)",
-        "one on cuda:0 (measured)",
-        "two on sim:80GiB (simulated)",
-        "two on cuda:0 (measured)",
-    ]
 
 
 def test_every_chart_is_written_as_svg_and_png_with_harmless_names(

@@ -1,44 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Findings in words: the verdict on a case, and the two lines of advice."""
 
-from typing import Any
-
-import pytest
-
 from allocbench.reports.advice import findings
 from allocbench.reports.advice.recommending import advise
 from allocbench.reports.rows.ranking import cases
 from allocbench.reports.rows.results import frame
-from tests.result_rows import GIB, floor, row, sized
-
-
-def test_the_verdict_has_the_numbers() -> None:
-    rows = [sized("lean", 9, 50), sized("quick", 12, 25, device_seconds=0.002), floor()]
-    (case,) = cases(frame(rows))
-    assert findings.sentence(findings.verdict(case)) == (
-        "Fastest: quick at 25.0 ns of host time per event under allocbench run"
-        " (next: lean, 2.00x the time)."
-        " Least device time (estimate): quick at 1-5 ms (100 device calls)."
-    )
-
-
-def test_a_single_call_is_a_call() -> None:
-    (case,) = cases(frame([sized("quick", 12, 25, device_calls=1)]))
-    assert "(1 device call)" in findings.sentence(findings.verdict(case))
-
-
-def test_the_verdict_falls_back_to_what_was_measured() -> None:
-    untimed: dict[str, Any] = {"seconds_per_event_steady": None, "seconds_per_event_cold": None}
-    rows = [
-        row("a", min_capacity=None, device_seconds=None, **untimed),
-        row("b", min_capacity=None, device_seconds=None, **untimed),
-    ]
-    (case,) = cases(frame(rows))
-    assert findings.sentence(findings.verdict(case)) == (
-        "Fastest (alloc): a and b at 30.0 ns of host time per call under allocbench run"
-        " (no clear difference)."
-        " Equal in every counted metric: a and b."
-    )
+from tests.result_rows import GIB, row, sized
 
 
 def test_rows_keep_the_advice() -> None:
@@ -64,39 +31,6 @@ def test_rows_keep_the_advice() -> None:
     (bare,) = cases(frame(rows))
     assert findings.advice(bare) == findings.Told()
     assert findings.answer(bare) == []
-
-
-@pytest.mark.parametrize(
-    ("default", "setting", "words"),
-    [
-        (82, 76, "7.3% less than the default (82.0 GiB)"),
-        (70, 76, "8.6% more than the default (70.0 GiB)"),
-        (76, 76, "the same as the default"),
-    ],
-)
-def test_a_setting_is_compared_with_the_default(default: int, setting: int, words: str) -> None:
-    fails = sized("caching", default, 50, failures=1, min_capacity=default * GIB)
-    rows = [fails, sized("caching:conf=expandable_segments:True", setting, 50)]
-    assert f"It needs {setting}.0 GiB, {words}" in advise(frame(rows), device="the card").lines[0]
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        ({}, "1.25x the max load. Of these, 1.00 GiB are not allocated; rounding takes 12.5% of"),
-        ({"stranded": None}, "1.25x the max load."),
-        ({"internal_fragmentation": None}, "1.25x the max load."),
-    ],
-)
-def test_why_peaks_differ(changes: dict[str, Any], words: str) -> None:
-    """8 GiB are requested, and 10 GiB and 20 GiB are reserved."""
-    rows = [row("lean", **changes), row("greedy", peak_reserved=20 * GIB)]
-    (case,) = cases(frame(rows))
-    told = findings.verdict_why(case)
-    assert f"lean holds 10.0 GiB at its peak, {words}" in told
-    assert "greedy holds 20.0 GiB at its peak, 2.50x the max load." in told
-    (alone,) = cases(frame(rows[:1]))
-    assert findings.verdict_why(alone) == ""
 
 
 def test_a_lead_within_the_noise_is_no_lead() -> None:

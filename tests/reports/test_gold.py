@@ -17,13 +17,23 @@ from allocbench import api
 from allocbench.questions.error_text import verdict
 from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
-from allocbench.reports.advice import error_text, findings, fitting
+from allocbench.reports.advice import (
+    check,
+    confidence,
+    coverage,
+    diff,
+    error_text,
+    findings,
+    fitting,
+    recommending,
+)
 from allocbench.reports.charts import figures
 from allocbench.reports.page import tables
 from allocbench.reports.rows import bundle, ranking, results
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.columns import COLUMNS
 from allocbench.workloads.error_texts import parse
+from tests import drawn_calls
 from tests.answer_inputs import CASES, TEXTS
 from tests.commands import run
 from tests.gold import Gold, facts
@@ -172,6 +182,15 @@ def test_error_texts(gold: Gold) -> None:
             found[str(n)] = [*map(facts, told), len(" ".join(told).split())]
     plans = {f"plan {own}": error_text.xla_plan(1000, own).split() for own in (900, 1000, 3000)}
     gold("report_error_texts", found | plans)
+
+
+_SENTENCES = (check, confidence, coverage, diff, error_text, findings, recommending)
+
+
+@pytest.mark.parametrize("module", _SENTENCES, ids=lambda module: module.__name__.split(".")[-1])
+def test_sentences(module: Any, gold: Gold) -> None:
+    """Of numbers that are often equal, at each boundary of what a sentence compares."""
+    gold(f"sentences_{module.__name__.split('.')[-1]}", drawn_calls.results(module, 60))
 
 
 def _digests(value: Any) -> Any:

@@ -13,7 +13,7 @@ from allocbench.reports.page import tables
 from allocbench.reports.page.tables import Cell, Table
 from allocbench.reports.rows.ranking import best, cases, marks
 from allocbench.reports.rows.results import SCHEMA, ResultError, frame
-from tests.result_rows import GIB, HOSTILE, floor, row, sized
+from tests.result_rows import HOSTILE, floor, row, sized
 
 
 def cell(table: Table, allocator: str, metric: str) -> Cell:
@@ -34,111 +34,6 @@ def printed(table: Table, width: int = 112) -> str:
     output = io.StringIO()
     Console(file=output, width=width, color_system=None).print(tables.to_rich(table))
     return output.getvalue()
-
-
-def test_every_number_in_the_table_is_the_row_s() -> None:
-    rows = [sized("a", 9.5, 31.23), sized("b", 12, 40, external_fragmentation=None), floor()]
-    (table,) = tables.comparison(frame(rows))
-    assert [one.allocator for one in table.rows] == ["a", "b", "ground"]
-    checked = 0
-    for given in rows:
-        for heading in table.headings:
-            column = heading.column
-            value = given.get(column.name)
-            found = cell(table, given["allocator"], column.name)
-            assert found.value == value, column.name
-            if column.name != "device_seconds":
-                assert found.text == column.text(value)
-            assert found.exact.partition(";")[0] == column.exact(value)
-            checked += 1
-    assert checked == 3 * len(table.headings) > 100
-    assert cell(table, "b", "external_fragmentation").text == "n/a"
-    assert cell(table, "a", "peak_reserved").text == "9.50 GiB"
-    assert cell(table, "a", "peak_reserved").exact == f"{int(9.5 * GIB):,} bytes"
-    assert cell(table, "a", "seconds_per_event_steady").text == "31.2 ns"
-    assert cell(table, "a", "device_seconds").text == "2-10 ms"
-    assert cell(table, "a", "device_seconds").exact == (
-        "0.004 seconds; within the assumed costs: 2.00 ms to 10.0 ms"
-    )
-
-
-def test_ratios_are_to_the_first_candidate_or_the_row_named() -> None:
-    rows = frame([floor(), sized("a", 10, 40), sized("b", 15, 20)])
-    (table,) = tables.comparison(rows)
-    assert [one.allocator for one in table.rows if one.is_reference] == ["a"]
-    assert cell(table, "b", "peak_reserved").ratio == 1.5
-    assert cell(table, "b", "peak_reserved").ratio_text == "1.50x"
-    assert cell(table, "ground", "min_capacity").ratio == 0.8
-    (table,) = tables.comparison(rows, reference="b")
-    assert cell(table, "a", "peak_reserved").ratio == pytest.approx(10 / 15)
-    with pytest.raises(
-        ResultError, match="no row 'c' to use as the reference on 'train'; the rows are"
-    ):
-        tables.comparison(rows, reference="c")
-
-
-def test_an_undefined_ratio_is_not_shown() -> None:
-    rows = [row("a", stranded=0, min_capacity=None), row("b", stranded=5, min_capacity=7)]
-    (table,) = tables.comparison(frame(rows))
-    assert cell(table, "b", "stranded").ratio is None
-    assert cell(table, "b", "min_capacity").ratio is None
-    assert cell(table, "b", "overhead").ratio is None  # already a ratio, to the bound
-    assert cell(table, "b", "events").ratio is None
-
-
-def test_best_and_worst_are_candidates_that_served_every_request() -> None:
-    rows = [
-        sized("small", 9, 50),
-        sized("big", 20, 30),
-        sized("middle", 12, 40),
-        sized("broken", 8.5, 10, failures=3),
-        sized("unknown", 10, 45, min_capacity=None),
-        floor(),
-    ]
-    (table,) = tables.comparison(frame(rows))
-    assert marked(table, "min_capacity") == {"small": "best", "big": "worst"}
-    assert marked(table, "peak_reserved") == {"small": "best", "big": "worst"}
-    assert marked(table, "seconds_per_event_steady") == {"big": "best", "small": "worst"}
-    assert marked(table, "failures") == {"broken": "failed"}
-    assert marked(table, "events") == {}
-    broken = next(one for one in table.rows if one.allocator == "broken")
-    assert broken.failures == 3
-
-
-def test_more_is_better_for_utilization() -> None:
-    rows = [row("a", utilization=0.5), row("b", utilization=0.9), row("c", utilization=0.7)]
-    (table,) = tables.comparison(frame(rows))
-    assert marked(table, "utilization") == {"b": "best", "a": "worst"}
-
-
-def test_ties_share_a_mark_and_equal_rows_have_none() -> None:
-    rows = [row("a", stranded=1), row("b", stranded=1), row("c", stranded=2), row("d", stranded=2)]
-    (table,) = tables.comparison(frame(rows))
-    ends = {"a": "best", "b": "best", "c": "worst", "d": "worst"}
-    assert marked(table, "stranded") == ends
-    assert marked(table, "peak_reserved") == {}
-    (alone,) = tables.comparison(frame(rows[:1]))
-    assert all(not one.mark for one in alone.rows[0].cells)
-
-
-def test_values_that_read_the_same_share_a_mark() -> None:
-    def timed(name: str, time: float, capacity: int) -> dict[str, Any]:
-        return row(
-            name,
-            min_capacity=capacity,
-            seconds_per_event_steady=time,
-            seconds_per_event_steady_max=time,
-        )
-
-    rows = [
-        timed("a", 40.12e-9, 10 * GIB),
-        timed("b", 40.14e-9, 10 * GIB + 1),
-        timed("c", 41e-9, 20 * GIB),
-    ]
-    (table,) = tables.comparison(frame(rows))
-    both = {"a": "best", "b": "best", "c": "worst"}
-    assert marked(table, "seconds_per_event_steady") == both
-    assert marked(table, "min_capacity") == both
 
 
 def test_times_within_the_spread_of_the_passes_do_not_differ() -> None:
@@ -232,11 +127,6 @@ def test_a_place_that_most_share_is_marked_only_if_their_values_are_equal() -> N
     assert set(best(case.rows, SCHEMA[metric])) == set("abcde")
 
 
-def test_estimated_device_times_are_exact() -> None:
-    (table,) = tables.comparison(frame([row("a"), row("b", device_seconds=0.0040001)]))
-    assert marked(table, "device_seconds") == {"a": "best", "b": "worst"}
-
-
 def test_a_mean_over_workloads_has_the_mean_of_the_intervals() -> None:
     def timed(name: str, nanoseconds: float, workload: str, most: float) -> dict[str, Any]:
         return sized(name, 9, nanoseconds, workload, seconds_per_event_steady_max=most * 1e-9)
@@ -264,15 +154,6 @@ def test_nothing_is_marked_when_no_candidate_served_every_request() -> None:
     assert findings.sentence(claims) == "Failed requests: a 1 and b 2 (on sim:80GiB)."
 
 
-def test_columns_without_numbers_are_named_not_shown() -> None:
-    rows = frame([row("a", min_capacity=None), row("b", min_capacity=None)])
-    (table,) = tables.comparison(rows, tables.SUMMARY)
-    shown = [heading.column.name for heading in table.headings]
-    assert "min_capacity" not in shown
-    assert "peak_reserved" in shown
-    assert table.absent == ("min capacity",)
-
-
 @pytest.mark.parametrize(
     ("changes", "metric", "reason"),
     [
@@ -290,24 +171,6 @@ def test_a_missing_number_has_a_reason(changes: dict[str, Any], metric: str, rea
     assert cell(table, "b", metric).text == "n/a"
     assert cell(table, "b", metric).reason == reason
     assert cell(table, "a", metric).reason == ""
-
-
-def test_planned_and_fallback_are_shown_where_a_row_has_them() -> None:
-    rows = frame([row("a"), row("b", planned_requests=90, fallback_requests=10)])
-    (table,) = tables.comparison(rows)
-    assert cell(table, "b", "planned_requests").text == "90"
-    assert cell(table, "a", "fallback_requests").text == "n/a"
-
-
-def test_device_time_says_what_it_is() -> None:
-    on_gpu = row("a", device="cuda:0", device_kind="cuda", device_seconds_source="measured")
-    simulated, measured = tables.comparison(frame([row("a"), on_gpu]), ["device_seconds"])
-    assert simulated.headings[-1].text == "device time (estimate)"
-    assert measured.headings[-1].text == "device time (measured)"
-    assert [table.title for table in (simulated, measured)] == [
-        "train on sim:80GiB (simulated)",
-        "train on cuda:0 (measured)",
-    ]
 
 
 def test_a_null_gpu_is_never_called_measured() -> None:
@@ -356,30 +219,6 @@ def test_one_workload_has_no_mean_and_devices_have_their_own() -> None:
     both = [*apart, row("a", "serve"), row("a", device="sim:40GiB")]
     means = tables.geometric_means(frame(both))
     assert [table.caption.rpartition(" ")[2] for table in means] == ["sim:80GiB", "sim:40GiB"]
-
-
-def test_the_terminal_table_fits_and_shows_what_matters() -> None:
-    rows = [
-        sized("a", 9, 31.2),
-        sized("pooled:fast=no,limit=24GiB,a=1", 12, 40, fragmentation_ratio=None),
-        sized("c", 20, 50, failures=12),
-        floor(),
-    ]
-    (table,) = tables.comparison(frame(rows), tables.TERMINAL)
-    text = printed(table, width=124)
-    assert max(len(line) for line in text.splitlines()) <= 124
-    assert "…" not in text
-    lines = text.splitlines()
-    mine = next(line for line in lines if line.startswith("a (reference)"))
-    for part in ("9.00 GiB 1.00x+", "2.00 GiB", "10.0%", "31.2 ns 1.00x+", "2-10 ms"):
-        assert part in mine
-    assert "n/a" in text
-    assert "(estimate)" in text
-    failed = next(line for line in lines if line.startswith("c (failed)"))
-    assert failed.rstrip().endswith("12!")
-    assert any(line.startswith("ground (floor)") for line in lines)
-    assert "124,000" not in text
-    assert "1,000 events, max load 8.00 GiB, on sim:80GiB; ratios are to a" in text
 
 
 def test_names_are_text_in_the_terminal() -> None:

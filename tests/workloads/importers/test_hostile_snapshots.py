@@ -10,10 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from allocbench.base.trace import Layout
 from allocbench.workloads import read
-from allocbench.workloads.importers.addresses import AddressedEvents
-from allocbench.workloads.importers.snapshot_start import _Held, _Lowest
+from allocbench.workloads.importers.snapshot_start import _Lowest
 from tests.commands import folder
 from tests.traces import message_of
 from tests.work import lines_run
@@ -149,13 +147,6 @@ def test_segments_with_one_list_of_blocks_are_refused() -> None:
     assert "two of its segments have the same list of blocks" in message_of(lambda: read(path))
 
 
-def test_the_rule_of_a_workspace_is_cut() -> None:
-    use = (0, 10**9, 0, 512, "r" * 100_000)
-    path = snapshot("rule", event("alloc", 512, 512, time_us=10**6), allocbench_workspaces=[use])
-    (label,) = set(read(path).labels) - {""}
-    assert 200 < len(label) < 300
-
-
 def test_the_lowest_of_many_values_is_found_without_passing_all() -> None:
     rng = random.Random(0)
     for _ in range(500):
@@ -192,69 +183,3 @@ def test_nobody_can_choose_pools_with_the_same_hash() -> None:
         "pools", *(event("alloc", 512 * n, 512, pool_id=p) for n, p in enumerate(pairs, 1))
     )
     assert [pool.name for pool in read(path).pools] == [f"{one}.{two}" for one, two in pairs]
-
-
-@pytest.mark.parametrize("numbers", [(1, 2, 3), (1,), ([], 1), ("a", "b"), (1.0, 2.0)])
-def test_a_pool_is_two_numbers(numbers: Any) -> None:
-    bad = [event("alloc", 512, 512, pool_id=numbers)]
-    assert "is not valid" in message_of(lambda: read(snapshot("event", *bad)))
-    segment = {"address": 0, "total_size": 512, "blocks": [], "segment_pool_id": numbers}
-    path = snapshot("segment", event("alloc", 512, 512), segments=[segment])
-    assert "not two numbers" in message_of(lambda: read(path))
-
-
-def test_ranges_that_overlap_are_no_layout() -> None:
-    path = snapshot(
-        "overlap",
-        event("alloc", 1, 512),
-        event("segment_unmap", 4 * MIB, 4 * MIB),
-        event("segment_unmap", 6 * MIB, 4 * MIB),
-    )
-    told = read(path).provenance.extra["layout"]
-    assert told == "unknown: the segments at 0x400000 and 0x600000 overlap"
-
-
-def test_free_segments_are_those_without_a_block() -> None:
-    """Against sets; segments of 10 addresses come and go, and so do blocks."""
-    rng = random.Random(0)
-    count = 400
-    address, is_alloc = np.array([rng.randrange(60) for _ in range(count)], np.uint64), []
-    live = {3, 17}
-    for one in address.tolist():
-        is_alloc.append(one not in live or rng.random() < 0.1)
-        (live.add if is_alloc[-1] else live.discard)(one)
-    events = AddressedEvents(
-        is_alloc=np.array(is_alloc),
-        address=address,
-        size=address,
-        stream=address.astype(np.int64),
-        label=address.astype(np.uint32),
-        time_ns=None,
-        labels=("",),
-        marks=[],
-    )
-    start = Layout(
-        address=np.empty(0, np.uint64),
-        size=np.empty(0, np.uint64),
-        stream=np.empty(0, np.uint16),
-        small=np.empty(0, np.bool_),
-        reservation=np.empty(0, np.uint64),
-        rank=np.empty(0, np.uint32),
-        block_address=np.array([3, 17], np.uint64),
-        block_size=np.array([1, 1], np.uint64),
-    )
-    held, segments, live = _Held(events, start), set[int](), {3, 17}
-    asked = 0
-    for n in range(count):
-        begin = 10 * rng.randrange(6)
-        if begin in segments:
-            held.remove(begin)
-        else:
-            held.add(begin, 10)
-        segments ^= {begin}
-        (live.add if is_alloc[n] else live.discard)(int(address[n]))
-        if rng.random() < 0.5:
-            free = any(not live & {*range(one, one + 10)} for one in segments)
-            assert held.any_free(n + 1) == free
-            asked += free
-    assert asked

@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profiler traces: one written by PyTorch during the test, and others in the form of GPUs."""
 
-import bz2
-import gzip
 import json
-import lzma
 import random
-from collections.abc import Callable
 from functools import partial
 from itertools import accumulate
 from pathlib import Path
@@ -19,7 +15,6 @@ import torch
 from allocbench.workloads import ALLOC, MARK, Trace, read
 from allocbench.workloads.importers import json_elements
 from tests.commands import folder
-from tests.traces import message_of
 from tests.work import lines_run
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -72,24 +67,6 @@ def test_snapshots_as_pytorch_writes_them() -> None:
     assert trace.provenance.device == "cpu"
 
 
-def test_a_plain_list_of_events_and_long_headers_are_read() -> None:
-    path = Path("profile.dat")
-    path.write_text(" \n" + json.dumps([memory(1, 1, 7), "text", 7, None, ran("aten::mm", 0, 9)]))
-    assert labels(read(path)) == ["aten::mm"]
-    path.write_bytes(b"\xef\xbb\xbf" + json.dumps({"traceEvents": [memory(1, 1, 7)]}).encode())
-    assert len(read(path)) == 1
-    for groups in (40, 4000):
-        path = profile(memory(1, 1, 7), distributedInfo={"pg_config": ["x" * 1000] * groups})
-        assert len(read(path)) == 1
-
-
-def test_a_long_file_is_read_in_parts() -> None:
-    names = [f"opérateur {n} " + "\u6f22" * (n % 50) for n in range(20_000)]
-    events = [e for n, name in enumerate(names) for e in (ran(name, n, 1), memory(n + 0.5, n, 7))]
-    trace = read(profile(*events))
-    assert labels(trace) == names
-
-
 @pytest.mark.parametrize("digits", range(1, 12))
 def test_a_number_where_one_part_ends_and_the_next_begins(digits: int) -> None:
     text = json.dumps({"traceEvents": [memory(1, 1, 7)], "a": "x"})[:-2]
@@ -127,52 +104,6 @@ def test_backslashes_that_escape_nothing_stand_for_themselves(
         text = text.replace(f"NAME{n}.", name)
     path.write_text(text)
     assert labels(read(path)) == meant
-
-
-def test_what_programs_write_that_is_almost_json() -> None:
-    operator, event = json.dumps(ran("caf\u00e9", 0, 9), ensure_ascii=False), memory(1, 1, 7)
-    for text in (
-        f'{{"traceEvents": [{json.dumps(event)},], "a": [1, 2]}}',
-        f'{{"traceEvents": [{json.dumps(event)}\n, ] , }}',
-        f"[{json.dumps(event)},]",
-    ):
-        Path("profile.dat").write_text(text)
-        assert read("profile.dat").max_load == 7
-    Path("profile.dat").write_bytes(f"[{operator}, {json.dumps(event)}]".encode("latin-1"))
-    assert labels(read("profile.dat")) == ["caf\ufffd"]
-    assert labels(read(profile(ran("ends", 0, 2), ran("hangs", 0, float("nan")), event))) == [
-        "ends"
-    ]
-
-
-def test_a_file_that_ends_in_the_middle() -> None:
-    """The events before the cut are read; without any, the file is refused."""
-    text = json.dumps({"traceEvents": [memory(n, 512 * n, 512 * n) for n in range(1, 6)]})
-    ends = [n + 1 for n, letter in enumerate(text[:-2]) if text[n : n + 2] == "}}"]
-    assert len(ends) == 5
-    for end in range(20, len(text) - 1):
-        Path("profile.dat").write_text(text[:end])
-        whole = sum(end > one for one in ends)
-        if not whole:
-            assert "truncated" in message_of(lambda: read("profile.dat"))
-            continue
-        trace = read("profile.dat")
-        assert trace.size.tolist() == [512 * n for n in range(1, whole + 1)]
-        assert "ends in the middle" in trace.provenance.extra["note"]
-        assert not trace.coverage.whole
-
-
-@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
-def test_a_packed_file_that_was_cut_off(pack: Callable[[bytes], bytes]) -> None:
-    """What was packed before the cut is read; events of random sizes leave something there."""
-    sizes = random.Random(1).sample(range(1, 1 << 40), 20_000)
-    text = json.dumps({"traceEvents": [memory(n, size, size) for n, size in enumerate(sizes, 1)]})
-    packed = pack(text.encode())
-    Path("profile.dat").write_bytes(packed[: len(packed) * 3 // 4])
-    trace = read("profile.dat")
-    assert 0 < len(trace) < len(sizes)
-    assert trace.size.tolist() == sizes[: len(trace)]
-    assert "ends in the middle" in trace.provenance.extra["note"]
 
 
 def nested(depth: int, name: str) -> Path:

@@ -1,25 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Names of allocs from call stacks and from what `record` writes into a snapshot; marks."""
 
-import pickle
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from allocbench.workloads import read
 from allocbench.workloads.importers.labels import (
     MODULE_FILE,
     Frame,
-    innermost,
     is_backward,
     label_of,
     line_of,
     marks_of,
     module_of,
-    stack_of,
 )
-from allocbench.workloads.trace import ALLOC, Trace
 
 TORCH = "/venv/lib/python3.12/site-packages/torch/"
 
@@ -40,64 +34,6 @@ def event(action: str, address: int, time: int, *frames: Frame) -> dict[str, Any
 
 
 MAIN = frame("train.py", "<module>", 9)
-IN_MODULE = (frame("model.py", "forward", 3), frame(MODULE_FILE, "h.0.mlp"), MAIN)
-EVENTS = [
-    event("alloc", 100, 10, frame("train.py", "main", 5), MAIN),  # a parameter
-    event("alloc", 200, 20, *IN_MODULE),
-    event("alloc", 300, 30),  # a gradient, in the backward pass
-    event("alloc", 400, 31, frame(f"{TORCH}autograd/function.py", "apply")),
-    event("free_completed", 300, 40),
-    event("alloc", 300, 50),  # the gradient of the second step
-]
-
-
-def trace_of(folder: Path, tensors: Any, events: list[dict[str, Any]] | None = None) -> Trace:
-    path = folder / "snapshot.pickle"
-    data = {"segments": [], "device_traces": [EVENTS if events is None else events]}
-    path.write_bytes(pickle.dumps(data | {"allocbench_tensors": tensors}))
-    found = read(path)
-    found.validate()
-    return found
-
-
-def told(trace: Trace) -> list[tuple[str, str, str]]:
-    """Label, module and kind of each alloc."""
-    assert trace.label is not None
-    assert trace.module is not None
-    assert trace.kind is not None
-    allocs = trace.op == ALLOC
-    columns = (column[allocs].tolist() for column in (trace.label, trace.module, trace.kind))
-    return [
-        (trace.labels[label], trace.labels[module], trace.labels[kind])
-        for label, module, kind in zip(*columns, strict=True)
-    ]
-
-
-def test_modules_come_from_frames_and_tensors_from_addresses(tmp_path: Path) -> None:
-    tensors = [
-        (35_000, [(100, "h.0.mlp", "parameters"), (300, "h.0.mlp", "gradients")]),
-        (60_000, None),  # as before: the address belongs to another block now
-    ]
-    assert told(trace_of(tmp_path, tensors)) == [
-        ("train.py:5 main", "h.0.mlp", "parameters"),
-        ("model.py:3 forward", "h.0.mlp", ""),
-        ("", "h.0.mlp", "gradients"),
-        ("", "", "backward pass"),
-        ("", "h.0.mlp", "gradients"),
-    ]
-
-
-def test_a_tensor_is_only_known_while_it_lives(tmp_path: Path) -> None:
-    tensors = [(45_000, [(300, "h.0.mlp", "gradients")])]
-    assert told(trace_of(tmp_path, tensors))[2] == ("", "", "")
-
-
-@pytest.mark.parametrize("tensors", [7, [7], [(1, 7)], [(1, [(1, 2)])], [(1, None)], "text"])
-def test_names_of_another_form_are_left_out(tmp_path: Path, tensors: Any) -> None:
-    assert told(trace_of(tmp_path, tensors))[:2] == [
-        ("train.py:5 main", "", ""),
-        ("model.py:3 forward", "h.0.mlp", ""),
-    ]
 
 
 def test_frames_of_the_hook_are_neither_lines_nor_modules() -> None:
@@ -157,19 +93,6 @@ def test_the_line_of_the_program_is_outside_of_torch_and_python(
     assert line_of(frames) == line
 
 
-@pytest.mark.parametrize(
-    ("operators", "found"),
-    [
-        (["aten::addmm", "aten::linear"], "aten::addmm"),
-        (["aten::empty", "aten::add", "aten::linear"], "aten::add"),
-        (["aten::empty", "aten::empty_like"], "aten::empty"),
-        ([], ""),
-    ],
-)
-def test_the_innermost_operator_that_computes_something(operators: list[str], found: str) -> None:
-    assert innermost(operators) == found
-
-
 OF_THE_OPTIMIZER = "allocbench.optimizer_step"
 
 
@@ -189,16 +112,3 @@ def test_each_step_counts_once(annotations: list[str], marks: list[str]) -> None
     found = marks_of(enumerate(annotations))
     assert [name for _, name in found] == marks
     assert [when for when, _ in found] == sorted(when for when, _ in found)
-
-
-def test_a_stack_has_the_calls_of_the_program_from_the_outermost_on() -> None:
-    frames = [
-        frame("/torch/csrc/autograd.cpp", "at::_ops::addmm::call"),
-        frame(f"{TORCH}nn/modules/linear.py", "forward"),
-        frame("/venv/lib/python3.12/site-packages/transformers/mlp.py", "forward;x", 7),
-        *IN_MODULE,
-    ]
-    assert stack_of(frames) == "train.py:9 <module>;model.py:3 forward;mlp.py:7 forward,x"
-    assert stack_of([]) == ""
-    deep = [frame("deep.py", "f", n) for n in range(900)]
-    assert stack_of(deep).split(";") == [f"deep.py:{n} f" for n in range(49, -1, -1)]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from allocbench.workloads import ALLOC, FREE, Trace, TraceError, read
+from allocbench.workloads import Trace, TraceError, read
 from allocbench.workloads.importers import rmm_log
 from allocbench.workloads.importers.rmm_log import HEADER, OtherForm
-from tests.commands import QUICK, folder, run
-from tests.traces import assert_same, message_of
+from tests.commands import folder
+from tests.traces import assert_same
 
 __all__ = ["folder"]  # the fixture, by its import
 
@@ -28,76 +28,6 @@ LOG = f"""{HEADER}
 def rows(trace: Trace) -> list[tuple[int, int, int, int]]:
     columns = (trace.op, trace.block, trace.size, trace.stream)
     return list(zip(*(column.tolist() for column in columns), strict=True))
-
-
-FAILED = 99_999_999_999
-EXPECTED = [
-    (ALLOC, 0, 1000, 1),
-    (ALLOC, 1, 7, 0),
-    (FREE, 0, 0, 1),
-    (ALLOC, 2, FAILED, 1),
-    (FREE, 2, 0, 1),
-    (ALLOC, 3, 50, 1),
-]
-
-
-def test_a_log_over_midnight() -> None:
-    Path("log.txt").write_text(LOG)
-    trace = read("log.txt")
-    assert rows(trace) == EXPECTED
-    assert trace.time_ns is not None
-    assert trace.time_ns.tolist() == [0, 9_000, 11_000, 12_000, 12_000, 13_000]
-    assert trace.provenance.extra["failed_requests"] == 1
-    assert (trace.provenance.kind, trace.provenance.source) == ("imported", "log.txt")
-    assert trace.label is None
-    assert "log" in run(f"compare log.txt --device sim:100GiB {QUICK}").stdout
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("\n", "\r\n"),
-        (",0x2\n", ",2\n"),
-        (",0x0\n", ",(nil)\n"),
-        ("free,", "deallocate,"),
-        ("0x7f00", "0X7F00"),
-        ("0x7f00", "32512"),
-        ("59.999990", "59:999990"),
-        (HEADER, f"\ufeff\n{HEADER}"),
-        (HEADER, HEADER.replace(",", ", ").upper()),
-        (HEADER, '"' + HEADER.replace(",", '","') + '"'),
-        ("allocate,", '"allocate",'),
-        ("0x2\n12,", "0x2\n\n12,"),
-        (",", ";"),
-    ],
-)
-def test_logs_as_other_versions_write_them(old: str, new: str) -> None:
-    assert old in LOG
-    Path("log.txt").write_bytes(LOG.replace(old, new).encode())
-    assert rows(read("log.txt")) == EXPECTED
-
-
-GOOD = "1,10:00:00.5,allocate,0x1,5,0x0"
-
-
-@pytest.mark.parametrize("quote", ["", '"'])
-@pytest.mark.parametrize("header", [HEADER + "\n", ""])
-def test_a_last_line_that_ends_in_the_middle_is_left_out(header: str, quote: str) -> None:
-    rows_before = f"{quote}1{quote},10:00:00.5,allocate,0x100,100,0x0\n"
-    last = "1,10:00:01.5,allocate,0x200,50,0x0"
-    for length in range(1, len(last) - 2):
-        Path("log.txt").write_text(header + rows_before + last[:length])
-        trace = read("log.txt")
-        assert (trace.max_load, "note" in trace.provenance.extra) == (100, True)
-        Path("log.txt").write_text(header + rows_before + last[:length] + "\n")
-        line = 2 + bool(header)
-        assert f"line {line}: " in message_of(lambda: read("log.txt"))
-    Path("log.txt").write_text(header + rows_before + last)
-    trace = read("log.txt")
-    assert (trace.max_load, "note" in trace.provenance.extra) == (150, False)
-    Path("log.txt").write_text(header + rows_before + last[:20])
-    note = "note: log: the last line, which is incomplete, is left out\n"
-    assert note in run(f"compare log.txt {QUICK}").stderr
 
 
 ROWS = ("allocate,0x7f0012400000,1048576,0x0", "free,0x7f0012400000,1048576,0x0")
