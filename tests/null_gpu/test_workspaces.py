@@ -187,8 +187,9 @@ def test_convolutions_need_the_same_bytes_through_both_interfaces_of_cudnn(
     # and parts of their sums for each of the 132 multiprocessors.
     steps = 2 * (3 * (forward + output + 16) + 132 * 64 * 64 * 4)
     assert layout[0]["float"][1] - without["float"][1] == steps
-    assert layout[0]["one pixel"] == without["one pixel"]
-    assert layout[0]["grouped"] == without["grouped"]
+    assert layout[0]["grouped"][1] - without["grouped"][1] == steps - 2 * 3 * 16 * 3 * 3 * 16
+    # A product of 16 x 8 floats for each of two images.
+    assert layout[0]["one pixel"][1] - without["one pixel"][1] == 2 * 2 * 16 * 8 * 4
 
 
 def test_a_benchmark_through_the_legacy_interface_finds_the_same_algorithms(tmp_path: Path) -> None:
@@ -243,6 +244,17 @@ def test_the_layout_of_convolutions_is_close_to_a_measurement(tmp_path: Path) ->
     without, least = compared("0")
     assert without < 60
     assert least < total / 2
+
+
+def test_convolutions_of_networks_ask_for_what_was_measured(tmp_path: Path) -> None:
+    path = H100 / "networks.json"
+    measured = [row[-1] for row in json.loads(path.read_text())["rows"]]
+    found = seen_on_null("network_workspaces", tmp_path, str(path), on="null:h100")["workspaces"]
+    close = sum(abs(ours - there) < 2048 for ours, there in zip(found, measured, strict=True))
+    wrong = sum(abs(ours - there) for ours, there in zip(found, measured, strict=True))
+    assert close / len(measured) > 0.8
+    assert wrong / sum(measured) < 0.15
+    assert sum(found) == pytest.approx(sum(measured), rel=0.05)
 
 
 def test_no_measured_convolution_asked_for_five_times_its_tensors() -> None:

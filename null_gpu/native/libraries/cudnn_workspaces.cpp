@@ -4,20 +4,28 @@
 // Tensor Cores compute convolutions of tensors with contiguous channels (NHWC), aligned to 16
 // bytes: NVIDIA, "Convolutional Layers User's Guide", section "Tensor Layouts". Tensors in the
 // other layout (NCHW) are transposed before and after. In the model, the workspace holds these
-// copies. Grouped convolutions need no workspace. Three formulas say what is copied:
+// copies. Three formulas say what is copied:
 //
-// "copies": all tensors of a convolution in NCHW, but not the output of a forward one.
+// "copies": all tensors of a convolution in NCHW, but not the output of a forward one, and nothing
+// for grouped convolutions.
 // "spatial": the same, but nothing for filters of one pixel. Their convolution is a product of
 // matrices, and each layout of the tensors is a layout of the matrices.
-// "layout": as measured on an H100 with cuDNN 9.19 (tests/data/h100). Nothing for filters of one
-// pixel. Each tensor is copied that is in NCHW or has channels to pad, the output of a forward
-// convolution as well. Floats of less than four input channels are not padded. The gradient of a
-// filter also has partial sums.
+// "layout": as measured on an H100 with cuDNN 9.19, with single convolutions and with those of
+// whole networks (tests/data/h100):
+// - Each tensor is copied that is in NCHW or has channels to pad. Floats of less than four input
+//   channels are padded for the gradient of the filter only. This gradient also has partial sums.
+// - A filter of one pixel is a product of matrices for each image. The gradient of the filter adds
+//   up a product for each image, in floats. Tensors are copied where rows of pixels are not aligned
+//   or strided, and where these products would be large.
+// These rules are for the H100 alone, since they did not bring other cards closer to published
+// peaks: floats of few channels that become more than 64 are written without a copy; images of less
+// than four channels need nothing with small filters; groups of channels are copied, too; and a
+// filter for each channel has partial sums of its gradient in NHWC.
 //
-// These formulas give a filter of one pixel no workspace, as measured on the H100. On other cards,
-// published peaks show that convolutions of floats with few channels have one with some batches
-// (docs/truth.md). Nothing public says when, or how large it is, so only an upper bound is kept: of
-// the 215 convolutions measured on the H100, none asked for five times the bytes of its tensors.
+// On other cards, published peaks show that convolutions of one pixel of floats with few channels
+// have a workspace with some batches (docs/truth.md). Nothing public says when, or how large it is,
+// so only an upper bound is kept: of 215 single convolutions measured on the H100, none asked for
+// five times the bytes of its tensors.
 //
 // Measured on an H100 with cuDNN 9.19. cuDNN computes attention by tiles, without a workspace for
 // the scores, and asks for 256 bytes. Two cases differ:
@@ -44,6 +52,15 @@ namespace {
 constexpr Size kAlignment = 16;  // bytes
 constexpr Size kSmallTile = 64;  // rows and columns
 constexpr int kFewChannels = 4;
+constexpr int kAlignedPixels = 4;
+constexpr Size kMostChannelsWritten = 96;       // of floats whose output is not copied
+constexpr Size kMostOfProduct = Size{2} << 20;  // bytes of a filter with a product for each image
+constexpr Size kMostChannels = 192;             // with such products of unaligned floats
+constexpr Size kMostImages = 64;                // with such products of unaligned halves
+constexpr Size kMostParts = 13;                 // of sums of halves
+constexpr Size kLeastParts = 3;
+constexpr Size kFewPixels = Size{1} << 14;  // whose halves are added up in one part
+constexpr Size kSumsOfImage = 8;            // of a filter for each channel
 constexpr Size kMostOfTensors = 5;
 constexpr int kMeasured = 90;  // the H100's compute capability
 constexpr int kVolta = 70;     // the first with Tensor Cores: for half precision
@@ -61,6 +78,14 @@ Convolution convolution_of(Content const& operation) {
   return {shape_of(operation.at(kFilterInput)), shape_of(operation.at(kFilterGradient)),
           shape_of(operation.at(kFilterOutputGradient)), Pass::kFilterGradient};
 }
+
+bool is_grouped(Convolution const& convolution) {
+  return convolution.input.sizes[1] != convolution.filter.sizes[1];
+}
+
+bool is_measured() { return Machine::get().settings().compute_capability == kMeasured; }
+
+Size tiles(Size size, Size side) { return (size + side - 1) / side; }
 
 bool of_one_pixel(Shape const& filter) {
   return std::all_of(filter.sizes.begin() + 2, filter.sizes.end(),
@@ -91,6 +116,11 @@ Size copy_bytes(Shape const& shape) {
   return copy_bytes(shape, static_cast<Size>(shape.sizes[0]), padded(shape.sizes[1], shape.type));
 }
 
+// Bytes of a copy in floats.
+Size floats_of(Shape const& shape, Size first, Size second) {
+  return copy_bytes(shape, first, second) / element_bytes(shape.type) * sizeof(float);
+}
+
 // Formulas "copies" and "spatial".
 Size transposed(Convolution const& convolution) {
   auto const& [input, filter, output, pass] = convolution;
@@ -99,10 +129,11 @@ Size transposed(Convolution const& convolution) {
   return pass == Pass::kForward ? bytes : bytes + copy_bytes(output);
 }
 
-// Formula "layout".
-Size transposed_or_padded(Convolution const& convolution) {
+// Formula "layout": copies of the input and, if asked for, of the output and the filter.
+Size transposed_or_padded(Convolution const& convolution, bool of_output, bool of_filter) {
   auto const& [input, filter, output, pass] = convolution;
-  bool const few = input.type == kFloat && input.sizes[1] < kFewChannels;
+  bool const few =
+      input.type == kFloat && input.sizes[1] < kFewChannels && pass != Pass::kFilterGradient;
   Size const in = few ? static_cast<Size>(input.sizes[1]) : padded(input.sizes[1], input.type);
   Size const out = padded(output.sizes[1], output.type);
   auto const batch = static_cast<Size>(input.sizes[0]);
@@ -111,32 +142,100 @@ Size transposed_or_padded(Convolution const& convolution) {
   };
   Size bytes = 0;
   if (is_copied(input)) bytes += copy_bytes(input, batch, in);
-  if (is_copied(output)) bytes += copy_bytes(output, batch, out);
-  return bytes == 0 ? 0 : bytes + copy_bytes(filter, out, in) + kAlignment;
+  if (of_output && is_copied(output)) bytes += copy_bytes(output, batch, out);
+  if (bytes == 0) return 0;
+  Size const of_group = is_grouped(convolution) ? static_cast<Size>(filter.sizes[1]) : in;
+  return bytes + (of_filter ? copy_bytes(filter, out, of_group) : 0) + kAlignment;
 }
 
 // Formula "layout": the sums of a filter's gradient are over all pixels of all images. The
-// multiprocessors share the sums of a tile, and the workspace holds their parts.
-Size partial_sums(Shape const& filter) {
-  if (filter.type != kFloat) return 0;
+// multiprocessors share the sums of a tile, and the workspace holds their parts, in floats.
+Size partial_sums(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
   auto const rows = static_cast<Size>(filter.sizes[0]);
-  Size columns = 1;
-  for (Size axis = 1; axis < filter.sizes.size(); ++axis) {
-    columns *= static_cast<Size>(filter.sizes[axis]);
-  }
-  Size const side = rows <= kSmallTile ? kSmallTile : 2 * kSmallTile;
-  Size const tiles = (rows + side - 1) / side * ((columns + side - 1) / side);
+  Size const columns = copy_bytes(filter, 1, filter.sizes[1]) / element_bytes(filter.type);
   auto const processors = static_cast<Size>(Machine::get().settings().multiprocessors);
-  Size const parts = tiles < processors ? processors / tiles * tiles : processors;
-  return parts * side * side * sizeof(float);
+  auto const tiles_of = [&](Size side) { return tiles(rows, side) * tiles(columns, side); };
+  if (filter.type == kFloat) {
+    Size const side = rows <= kSmallTile ? kSmallTile : 2 * kSmallTile;
+    Size const count = tiles_of(side);
+    Size const parts = count < processors ? processors / count * count : processors;
+    return parts * side * side * sizeof(float);
+  }
+  Size const pixels = copy_bytes(output, output.sizes[0], 1) / element_bytes(output.type);
+  Size const parts = std::min(kMostParts, processors / tiles_of(2 * kSmallTile));
+  if (pixels <= kFewPixels || parts < kLeastParts) return 0;
+  return parts * tiles(rows, kSmallTile) * kSmallTile * columns * sizeof(float);
+}
+
+// Formula "layout" for a filter of one pixel. sums: those of partial_sums().
+Size product(Convolution const& convolution, Size sums) {
+  auto const& [input, filter, output, pass] = convolution;
+  if (input.channels_last()) return 0;
+  bool const of_filter = pass == Pass::kFilterGradient;
+  auto const batch = static_cast<Size>(input.sizes[0]);
+  auto const channels = static_cast<Size>(input.sizes[1]);
+  auto const outputs = static_cast<Size>(output.sizes[1]);
+  Size const least = std::min(channels, outputs);
+  Size const copies = transposed_or_padded(convolution, true, false);
+  if (copy_bytes(output, 1, 1) != copy_bytes(input, 1, 1)) {  // strided
+    Size const most = pass == Pass::kForward                                 ? kSmallTile
+                      : pass == Pass::kInputGradient && input.type == kFloat ? kMostChannels
+                                                                             : kSmallTile / 2;
+    return channels <= most ? 0 : copies + sums;
+  }
+  bool const aligned = copy_bytes(input, 1, 1) / element_bytes(input.type) % kAlignedPixels == 0;
+  if (!of_filter) return aligned || least <= kSmallTile ? 0 : copies;
+  Size const result = channels * outputs * sizeof(float);
+  bool const few = input.type == kFloat ? least <= kMostChannels : batch <= kMostImages;
+  return (aligned ? result <= kMostOfProduct : few) ? batch * result : copies + sums;
+}
+
+// Formula "layout" on the H100 for groups of channels.
+Size in_groups(Convolution const& convolution, Size sums) {
+  auto const& [input, filter, output, pass] = convolution;
+  if (!is_measured()) return 0;
+  if (filter.sizes[1] > 1) return transposed_or_padded(convolution, true, true) + sums;
+  bool const summed = pass == Pass::kFilterGradient && input.type != kFloat;
+  if (!summed || !input.channels_last()) return 0;
+  return kSumsOfImage * Size(input.sizes[0]) * floats_of(filter, Size(filter.sizes[0]), 1);
+}
+
+// Formula "layout" on the H100 for images of few channels, but not for the gradient of images.
+Size of_few_channels(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  bool const of_filter = pass == Pass::kFilterGradient;
+  bool const small = floats_of(filter, 1, Size(filter.sizes[1])) < kSmallTile * sizeof(float);
+  if (small && !(of_filter && input.type != kFloat)) return 0;
+  if (!of_filter) return transposed_or_padded(convolution, true, true);
+  auto const rows = static_cast<Size>(filter.sizes[0]);
+  Size const row = floats_of(filter, 1, kFewChannels);
+  Size const shared = tiles(rows, kSmallTile) * tiles(row, 4 * kSmallTile * sizeof(float));
+  auto const processors = static_cast<Size>(Machine::get().settings().multiprocessors);
+  return transposed_or_padded(convolution, true, false) +
+         std::max<Size>(processors / shared, 1) * rows * row;
+}
+
+// Formula "layout".
+Size by_layout(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  Size const sums = pass == Pass::kFilterGradient ? partial_sums(convolution) : 0;
+  if (is_grouped(convolution)) return in_groups(convolution, sums);
+  if (of_one_pixel(filter)) return product(convolution, sums);
+  auto const channels = static_cast<Size>(input.sizes[1]);
+  if (is_measured() && channels < kFewChannels && pass != Pass::kInputGradient) {
+    return of_few_channels(convolution);
+  }
+  bool const written = is_measured() && input.type == kFloat && pass == Pass::kForward &&
+                       channels < kMostChannelsWritten && Size(output.sizes[1]) > kSmallTile;
+  return transposed_or_padded(convolution, !written, true) + sums;
 }
 
 // Keeps the bound of a convolution of floats with a filter of one pixel and few channels.
 void keep_bound(Convolution const& convolution) {
   auto const& [input, filter, output, pass] = convolution;
   auto const channels = static_cast<Size>(std::min(input.sizes[1], output.sizes[1]));
-  bool const measured = Machine::get().settings().compute_capability == kMeasured;
-  if (input.type != kFloat || channels >= kSmallTile || measured) return;
+  if (input.type != kFloat || channels >= kSmallTile || is_measured()) return;
   may_ask(kMostOfTensors * (copy_bytes(input) + copy_bytes(filter) + copy_bytes(output)));
 }
 
@@ -147,15 +246,12 @@ Size workspace_of(Convolution const& convolution) {
   if (assumed.is_bytes) return assumed.bytes;
   auto const& [input, filter, output, pass] = convolution;
   if (!input.valid() || !filter.valid() || !output.valid()) return 0;
-  bool const grouped = input.sizes[1] != filter.sizes[1];
-  if (grouped || !on_tensor_cores(input.type)) return 0;
-  if (of_one_pixel(filter) && !assumed.is("copies")) {
-    keep_bound(convolution);
-    return 0;
-  }
-  if (!assumed.is("layout")) return transposed(convolution);
-  Size const sums = pass == Pass::kFilterGradient ? partial_sums(filter) : 0;
-  return transposed_or_padded(convolution) + sums;
+  if (!on_tensor_cores(input.type)) return 0;
+  bool const grouped = is_grouped(convolution);
+  bool const one_pixel = of_one_pixel(filter) && !grouped;
+  if (one_pixel && !assumed.is("copies")) keep_bound(convolution);
+  if (assumed.is("layout")) return by_layout(convolution);
+  return grouped || (one_pixel && !assumed.is("copies")) ? 0 : transposed(convolution);
 }
 
 bool has_convolution(Content const& graph) {
