@@ -53,6 +53,7 @@ constexpr Size kAlignment = 16;  // bytes
 constexpr Size kSmallTile = 64;  // rows and columns
 constexpr int kFewChannels = 4;
 constexpr int kAlignedPixels = 4;
+constexpr int kWrittenPixels = 8;
 constexpr Size kMostChannelsWritten = 96;       // of floats whose output is not copied
 constexpr Size kMostOfProduct = Size{2} << 20;  // bytes of a filter with a product for each image
 constexpr Size kMostChannels = 192;             // with such products of unaligned floats
@@ -116,6 +117,8 @@ Size copy_bytes(Shape const& shape) {
   return copy_bytes(shape, static_cast<Size>(shape.sizes[0]), padded(shape.sizes[1], shape.type));
 }
 
+Size pixels(Shape const& shape) { return copy_bytes(shape, 1, 1) / element_bytes(shape.type); }
+
 // Bytes of a copy in floats.
 Size floats_of(Shape const& shape, Size first, Size second) {
   return copy_bytes(shape, first, second) / element_bytes(shape.type) * sizeof(float);
@@ -162,30 +165,37 @@ Size partial_sums(Convolution const& convolution) {
     Size const parts = count < processors ? processors / count * count : processors;
     return parts * side * side * sizeof(float);
   }
-  Size const pixels = copy_bytes(output, output.sizes[0], 1) / element_bytes(output.type);
+  Size const added = static_cast<Size>(output.sizes[0]) * pixels(output);
   Size const parts = std::min(kMostParts, processors / tiles_of(2 * kSmallTile));
-  if (pixels <= kFewPixels || parts < kLeastParts) return 0;
+  if (added <= kFewPixels || parts < kLeastParts) return 0;
   return parts * tiles(rows, kSmallTile) * kSmallTile * columns * sizeof(float);
+}
+
+// Formula "layout" for a strided filter of one pixel. sums: those of partial_sums(). Floats are
+// written without a copy where rows of pixels are aligned.
+Size strided_product(Convolution const& convolution, Size sums) {
+  auto const& [input, filter, output, pass] = convolution;
+  bool const floats = input.type == kFloat;
+  Size const most = pass == Pass::kForward                   ? kSmallTile
+                    : pass == Pass::kInputGradient && floats ? kMostChannels
+                                                             : kSmallTile / 2;
+  if (Size(input.sizes[1]) <= most) return 0;
+  bool const written = floats && pass == Pass::kForward && pixels(output) % kWrittenPixels == 0;
+  return transposed_or_padded(convolution, !written, written) + sums;
 }
 
 // Formula "layout" for a filter of one pixel. sums: those of partial_sums().
 Size product(Convolution const& convolution, Size sums) {
   auto const& [input, filter, output, pass] = convolution;
   if (input.channels_last()) return 0;
-  bool const of_filter = pass == Pass::kFilterGradient;
+  if (pixels(output) != pixels(input)) return strided_product(convolution, sums);
   auto const batch = static_cast<Size>(input.sizes[0]);
   auto const channels = static_cast<Size>(input.sizes[1]);
   auto const outputs = static_cast<Size>(output.sizes[1]);
   Size const least = std::min(channels, outputs);
+  bool const aligned = pixels(input) % kAlignedPixels == 0;
   Size const copies = transposed_or_padded(convolution, true, false);
-  if (copy_bytes(output, 1, 1) != copy_bytes(input, 1, 1)) {  // strided
-    Size const most = pass == Pass::kForward                                 ? kSmallTile
-                      : pass == Pass::kInputGradient && input.type == kFloat ? kMostChannels
-                                                                             : kSmallTile / 2;
-    return channels <= most ? 0 : copies + sums;
-  }
-  bool const aligned = copy_bytes(input, 1, 1) / element_bytes(input.type) % kAlignedPixels == 0;
-  if (!of_filter) return aligned || least <= kSmallTile ? 0 : copies;
+  if (pass != Pass::kFilterGradient) return aligned || least <= kSmallTile ? 0 : copies;
   Size const result = channels * outputs * sizeof(float);
   bool const few = input.type == kFloat ? least <= kMostChannels : batch <= kMostImages;
   return (aligned ? result <= kMostOfProduct : few) ? batch * result : copies + sums;
