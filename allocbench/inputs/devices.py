@@ -38,16 +38,16 @@ def device_of(text: str) -> str:
 
     Raises UsageError if no card, or more than one, has this name.
     """
-    text = _with_kind(text, _CARD)
-    if is_null(text):
+    spec = _with_kind(text, _CARD)
+    if is_null(spec):
         with errors_naming("--device"):
-            null = read(text)
+            null = read(spec)
         return f"sim:{null.memory},context={null.context}"
-    if name_of(text) != _CARD:
-        if text[:1].isdigit():
-            raise UsageError(f"--device {text}: write sim:{text}")
-        return text
-    name, options = _card_named(text)
+    if name_of(spec) != _CARD:
+        if spec[:1].isdigit():
+            raise UsageError(f"--device {spec}: write sim:{spec}")
+        return spec
+    name, options = _card_named(spec)
     card = card_of(f"--device {text}", name)
     return card.device + "".join(f",{option}={value}" for option, value in options.items())
 

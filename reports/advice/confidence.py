@@ -38,6 +38,9 @@ class OtherOrders:
         failed: on how many a request fails, None if this choice was not tried on them. choice: what
         the sentence calls it.
         """
+        if self.tried == 1 and failed is not None:
+            verb = "does not complete" if failed else "completes"
+            return f"With the steps in another order, {choice} {verb} the trace."
         if self.tried and failed is not None:
             completed = f"{self.tried - failed} of {units.count(self.tried, 'trace')}"
             return f"With the steps in another order, {choice} completes {completed}."
