@@ -288,7 +288,13 @@ def _launch(launcher: ModuleType) -> None:
         launch_alone(launcher)
 
 
+def _measure_kernels(config: ModuleType) -> None:
+    """Let Inductor measure kernels as in a first run, which takes memory, and not remember it."""
+    config.autotune_local_cache = False  # type: ignore[attr-defined]
+
+
 AFTER = {
+    "torch._inductor.config": _measure_kernels,
     "torch.distributed.launcher.api": _launch,
     "transformers.generation.utils": known_values.end_at_length,
     "transformers.masking_utils": _know_packed,

@@ -22,4 +22,5 @@ with torch.no_grad():
         inference(torch.randn(64, 256, device="cuda"))
 pools = {tuple(segment["segment_pool_id"]) for segment in torch.cuda.memory._snapshot()["segments"]}
 seen["pools"] = len(pools)
+seen["requested"] = torch.cuda.memory_stats()["requested_bytes.all.allocated"]
 print(json.dumps(seen))
