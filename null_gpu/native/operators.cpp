@@ -112,7 +112,7 @@ struct Call {
   void const* copy_from = nullptr;
   Size copy_bytes = 0;
   std::array<char, 8> value = {};  // copied if copy_from is nullptr, as often as it fits
-  // A result of whole numbers that begins with `first_number`; no step: it is none.
+  // A range of whole numbers as the result, which begins with `first_number`; step 0: no range.
   std::int64_t first_number = 0, step = 0;
 
   // Whether the result does not depend on what the operators within this one write.

@@ -90,7 +90,7 @@ def masked():
 
 
 def periods():
-    """A series is folded at its strongest frequencies, of which the constant one is none."""
+    """A series is folded at its strongest frequencies, and the constant one is not among them."""
     series = nn.Linear(8, 8, device="cuda")(torch.randn(4, 96, 8, device="cuda"))
     strength = torch.fft.rfft(series, dim=1).abs().mean((0, 2))
     strength[0] = 0
