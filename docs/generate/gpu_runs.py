@@ -25,18 +25,18 @@ def rows(workload: str) -> list[tuple[str, ...]]:
     """A row for each allocator that ran the program; PyTorch's own come first, then the fastest.
 
     The steps are those of the second of two runs in a process; device calls and their time are of
-    both. They are compared with PyTorch's own allocator on the same machine, where it ran. Of
+    both. They are compared with PyTorch's own allocator on the same machine, if it ran there. Of
     several machines that ran an allocator, the one with PyTorch's own and then the last counts.
     """
     runs: dict[str, dict[str, Any]] = {}
-    usual: dict[str, float] = {}
+    usual: dict[str, float | None] = {}
     for folder in _folders(workload):
         for path in sorted(folder.glob(f"{workload}--*.json")):
             name = path.stem.partition("--")[2]
             if name not in runs:
                 runs[name] = measured(path)
                 there = folder / f"{workload}--torch.json"
-                usual[name] = _seconds(measured(there) if there.exists() else runs["torch"])
+                usual[name] = _seconds(measured(there)) if there.exists() else None
     own = [who.name for who in contestants.NATIVE if who.name in runs]
     poisoned = {name for name in runs if name.endswith("-poisoned")}
     others = sorted(runs.keys() - {*own} - poisoned, key=lambda name: _seconds(runs[name]))
@@ -69,7 +69,7 @@ def _seconds(run: dict[str, Any]) -> float:
     return float(sum(run["run_seconds"]) / len(run["run_seconds"]))
 
 
-def _row(name: str, run: dict[str, Any], usual: float) -> tuple[str, ...]:
+def _row(name: str, run: dict[str, Any], usual: float | None) -> tuple[str, ...]:
     row, seconds = run["row"], _seconds(run)
     times = (row.get("device_seconds"), row.get("alloc_p50_seconds"), row.get("alloc_p99_seconds"))
     label = f"PyTorch, `{name}`" if name.startswith("torch") else f"`{name}`"
@@ -77,7 +77,7 @@ def _row(name: str, run: dict[str, Any], usual: float) -> tuple[str, ...]:
         label,
         units.size(row["peak_reserved"]),
         units.seconds(seconds),
-        f"{seconds / usual:.2f}x",
+        f"{seconds / usual:.2f}x" if usual else "",
         "" if name == "torch-async" else f"{row['device_calls']:,}",  # PyTorch does not count these
         *("" if time is None else units.seconds(time) for time in times),
     )

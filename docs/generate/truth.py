@@ -300,10 +300,7 @@ def truth_second() -> str:
         f" {len(limited) - len(wrong)} ended as predicted; the exception is {', '.join(wrong)} of"
         f" that capacity, which completed. Errors of more than {_FAR:.0%}, all of them in"
         " convolutional networks or compiled ones: "
-        + ", ".join(
-            f"`{one.run.name}` {one.error:+.1%}"
-            for one in sorted(far, key=lambda one: one.error or 0)
-        )
+        + ", ".join(f"`{one.run.name}` {one.error:+.1%}" for one in far)
         + "."
     )
 
