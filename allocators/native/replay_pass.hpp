@@ -142,24 +142,16 @@ bool play(P& pass, std::size_t first) {
       next_change = pass.make_changes(event);
     bool proceed = true;
     switch (static_cast<Op>(part.op[event])) {
-      case Op::kAlloc:
-        proceed = pass.alloc(event);
-        break;
-      case Op::kFree:
-        proceed = pass.free(event);
-        break;
+      case Op::kAlloc: proceed = pass.alloc(event); break;
+      case Op::kFree: proceed = pass.free(event); break;
       case Op::kMark:
         if (part.block[event] == step_label) {
           if constexpr (requires { pass.begin_step(); }) pass.begin_step();
           allocator.step();
         }
         break;
-      case Op::kTrim:
-        pass.trim(part.pool_at(event));
-        break;
-      default:
-        pass.pools().pool_event(static_cast<Op>(part.op[event]), part.pool_at(event));
-        break;
+      case Op::kTrim: pass.trim(part.pool_at(event)); break;
+      default: pass.pools().pool_event(static_cast<Op>(part.op[event]), part.pool_at(event)); break;
     }
     if constexpr (requires { pass.after(event); }) pass.after(event);
     if (!proceed) return false;

@@ -12,15 +12,23 @@
 
 // A function to which the stand-in libraries jump. Its name is "null_" and the name in CUDA.
 #define NULL_GPU_API extern "C" __attribute__((visibility("default")))
-// Another name in CUDA of a function in the same file, which has more arguments or the same ones.
-#define NULL_GPU_ALIAS(name, function)             \
-  extern "C" __attribute__((visibility("default"), \
-                            alias("null_" #function))) decltype(null_##function) null_##name
+// Other functions that are the same as one in this file, which has more arguments or the same ones.
+#define NULL_GPU_ALIASES(function, ...) \
+  extern "C" __attribute__((visibility("default"), alias(#function))) decltype(function) __VA_ARGS__
+// A function that returns a status.
+#define NULL_GPU_GIVES(name, parameters, ...) \
+  NULL_GPU_API int null_##name parameters { return __VA_ARGS__; }
 // A function that succeeds after one statement.
 #define NULL_GPU_DOES(name, parameters, ...) \
   NULL_GPU_API int null_##name parameters {  \
     __VA_ARGS__;                             \
     return kSuccess;                         \
+  }
+
+// A function that returns the text of a status.
+#define NULL_GPU_TEXTS(name)                                                  \
+  NULL_GPU_API char const* null_##name(int status) {                          \
+    return status == kSuccess ? "no error" : "not supported by the null GPU"; \
   }
 
 namespace allocbench::null_gpu {
@@ -70,6 +78,17 @@ auto around(Map& ranges, Address address) {
   --entry;
   return address < entry->first + size_of(entry->second) ? entry : ranges.end();
 }
+
+// The only object of a class in this process. It is never destroyed, because threads may call until
+// the process ends.
+template <class Object>
+class Only {
+ public:
+  static Object& get() {
+    static auto* const made = new Object;
+    return *made;
+  }
+};
 
 struct Dim3 {
   unsigned x, y, z;

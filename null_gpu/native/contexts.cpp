@@ -14,11 +14,6 @@
 
 namespace allocbench::null_gpu {
 
-Contexts& Contexts::get() {
-  static auto* instance = new Contexts;
-  return *instance;
-}
-
 void Contexts::initialize() {
   pid_t none = 0;
   if (process_.compare_exchange_strong(none, getpid())) std::atexit([] { get().over_ = true; });
@@ -138,7 +133,6 @@ NULL_GPU_API int null_cuCtxPopCurrent_v2(Handle* context) {
 }
 
 NULL_GPU_CHECKED(cuCtxGetDevice, entered_context, (int* device), *device = current_device())
-
 NULL_GPU_DOES(cuCtxGetLimit, (Size * size, int), *size = 0)
 
 // Tables of functions that are in none of CUDA's headers. A copy of CUDA's runtime that is linked

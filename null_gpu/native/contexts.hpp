@@ -21,10 +21,8 @@
 
 namespace allocbench::null_gpu {
 
-class Contexts {
+class Contexts : public Only<Contexts> {
  public:
-  static Contexts& get();
-
   void initialize();  // cuInit
   void use_runtime() { runtime_ = true; }
   bool uses_runtime() const { return runtime_; }

@@ -34,13 +34,8 @@ namespace allocbench::null_gpu {
 namespace {
 
 // Calls of functions by name: how many there were, and which fail on purpose.
-class Calls {
+class Calls : public Only<Calls> {
  public:
-  static Calls& get() {
-    static auto* instance = new Calls;
-    return *instance;
-  }
-
   // Counts a call; returns the error that it must return, or kSuccess. May take a while: see
   // slow().
   Status entered(char const* name) {
@@ -142,9 +137,8 @@ class Report {
     std::FILE* const file = std::fopen(path_.c_str(), "w");
     if (file == nullptr) return;
     Outstanding const counts = outstanding();
-    for (std::size_t kind = 0; kind < kKinds.size(); ++kind) {
+    for (std::size_t kind = 0; kind < kKinds.size(); ++kind)
       std::fprintf(file, "%s %llu\n", kKinds[kind], static_cast<unsigned long long>(counts[kind]));
-    }
     std::fclose(file);
   }
 

@@ -168,10 +168,9 @@ int write_properties(void* out, int device, int Member::* offset, int size) {
   std::memset(bytes, 0, size);
   std::snprintf(bytes, 256, "%s", card.name.c_str());
   write_uuid(bytes + 256, device);
-  for (auto const& member : members) {
+  for (auto const& member : members)
     if (int const place = member.*offset; place >= 0)
       std::memcpy(bytes + place, &member.value, member.size);  // little-endian
-  }
   return kSuccess;
 }
 
@@ -208,13 +207,10 @@ NULL_GPU_API int null_cudaDeviceGetStreamPriorityRange(int* least, int* greatest
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaGetDeviceProperties(void* properties, int device) {
-  return write_properties(properties, device, &Member::offset13, 1008);
-}
-
-NULL_GPU_API int null_cudaGetDeviceProperties_v2(void* properties, int device) {
-  return write_properties(properties, device, &Member::offset12, 1032);
-}
+NULL_GPU_GIVES(cudaGetDeviceProperties, (void* properties, int device),
+               write_properties(properties, device, &Member::offset13, 1008))
+NULL_GPU_GIVES(cudaGetDeviceProperties_v2, (void* properties, int device),
+               write_properties(properties, device, &Member::offset12, 1032))
 
 NULL_GPU_API int null_cudaDeviceGetAttribute(int* value, int number, int device) {
   if (!Machine::get().has(device)) return failed(kInvalidDevice);
@@ -256,10 +252,10 @@ NULL_GPU_CHECKED(cuDeviceGetName, entered_driver, (char* name, int size, int),
                  std::snprintf(name, size, "%s", Machine::get().settings().name.c_str()))
 NULL_GPU_CHECKED(cuDeviceGetUuid, entered_driver, (void* uuid, int device),
                  write_uuid(uuid, device))
-NULL_GPU_ALIAS(cuDeviceGetUuid_v2, cuDeviceGetUuid);
+NULL_GPU_ALIASES(null_cuDeviceGetUuid, null_cuDeviceGetUuid_v2);
 NULL_GPU_RETURNS(cuDeviceCanAccessPeer, entered_driver, (int* can, int device, int peer),
                  null_cudaDeviceCanAccessPeer(can, device, peer))
-NULL_GPU_ALIAS(cuDeviceGetPCIBusId, cudaDeviceGetPCIBusId);
+NULL_GPU_ALIASES(null_cudaDeviceGetPCIBusId, null_cuDeviceGetPCIBusId);
 NULL_GPU_CHECKED(cuDeviceTotalMem_v2, entered_driver, (Size * bytes, int),
                  *bytes = Machine::get().settings().memory)
 NULL_GPU_RETURNS(cuDeviceGetAttribute, entered_driver, (int* value, int number, int device),

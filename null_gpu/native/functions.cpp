@@ -45,9 +45,8 @@ void* symbol(std::string const& name) {
     dladdr(reinterpret_cast<void*>(&null_missing), &info);
     return dlopen(info.dli_fname, RTLD_NOW | RTLD_NOLOAD);
   }();
-  for (char const* suffix : {"_v3", "_v2", ""}) {
+  for (char const* suffix : {"_v3", "_v2", ""})
     if (void* const function = dlsym(self, ("null_" + name + suffix).c_str())) return function;
-  }
   // The stand-in for the driver has the other functions; they print their names when called.
   void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
   return driver == nullptr ? nullptr : dlsym(driver, name.c_str());
@@ -64,20 +63,17 @@ NULL_GPU_API int null_cuGetProcAddress_v2(char const* name, void** function, int
 }
 
 // Of CUDA 11, without the status. Libraries find it by its name in the driver's library.
-NULL_GPU_API int null_cuGetProcAddress(char const* name, void** function, int version,
-                                       unsigned long long flags) {
-  return null_cuGetProcAddress_v2(name, function, version, flags, nullptr);
-}
+NULL_GPU_GIVES(cuGetProcAddress,
+               (char const* name, void** function, int version, unsigned long long flags),
+               null_cuGetProcAddress_v2(name, function, version, flags, nullptr))
 
 // `status` says whether the symbol exists; the call itself succeeds, as in CUDA's runtime.
 NULL_GPU_DOES(cudaGetDriverEntryPoint,
               (char const* name, void** function, unsigned long long flags, int* status),
               null_cuGetProcAddress_v2(name, function, 0, flags, status))
-
-NULL_GPU_API int null_cudaGetDriverEntryPointByVersion(char const* name, void** function, unsigned,
-                                                       unsigned long long flags, int* status) {
-  return null_cudaGetDriverEntryPoint(name, function, flags, status);
-}
+NULL_GPU_GIVES(cudaGetDriverEntryPointByVersion,
+               (char const* name, void** function, unsigned, unsigned long long flags, int* status),
+               null_cudaGetDriverEntryPoint(name, function, flags, status))
 
 // -- errors
 
@@ -147,13 +143,8 @@ NULL_GPU_API char const* null_cudaGetErrorString(int status) {
   return error == nullptr ? "unknown error of the null GPU" : error->text;
 }
 
-NULL_GPU_API int null_cuGetErrorName(int status, char const** name) {
-  return write(name, status, &Error::driver);
-}
-
-NULL_GPU_API int null_cuGetErrorString(int status, char const** text) {
-  return write(text, status, &Error::text);
-}
+NULL_GPU_GIVES(cuGetErrorName, (int status, char const** name), write(name, status, &Error::driver))
+NULL_GPU_GIVES(cuGetErrorString, (int status, char const** text), write(text, status, &Error::text))
 
 // The null GPU logs nothing, so it never calls the function.
 NULL_GPU_DOES(cuLogsRegisterCallback,

@@ -18,13 +18,8 @@ using Destroy = void (*)(void*);
 
 // A user object is destroyed, by the function that it was made with, when the program, the graphs
 // and the executable graphs have given back all references to it.
-class UserObjects {
+class UserObjects : public Only<UserObjects> {
  public:
-  static UserObjects& get() {
-    static auto* const instance = new UserObjects;
-    return *instance;
-  }
-
   Handle make(void* value, Destroy destroy, unsigned references) {
     Handle const object = Machine::get().new_handle();
     std::lock_guard const lock(mutex_);
@@ -84,10 +79,9 @@ class UserObjects {
     auto const kept = kept_.find(graph);
     if (kept == kept_.end()) return;
     auto const copy = kept->second;
-    for (auto const& [object, count] : copy) {
+    for (auto const& [object, count] : copy)
       if (auto const found = objects_.find(object); found != objects_.end())
         found->second.references += count;
-    }
     kept_[executable] = copy;
   }
 
@@ -127,13 +121,10 @@ NULL_GPU_API int null_cudaUserObjectCreate(Handle* object, void* value, Destroy 
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaUserObjectRetain(Handle object, unsigned count) {
-  return done(UserObjects::get().retain(object, count));
-}
-
-NULL_GPU_API int null_cudaUserObjectRelease(Handle object, unsigned count) {
-  return done(UserObjects::get().release(object, count));
-}
+NULL_GPU_GIVES(cudaUserObjectRetain, (Handle object, unsigned count),
+               done(UserObjects::get().retain(object, count)))
+NULL_GPU_GIVES(cudaUserObjectRelease, (Handle object, unsigned count),
+               done(UserObjects::get().release(object, count)))
 
 NULL_GPU_API int null_cudaGraphRetainUserObject(Handle graph, Handle object, unsigned count,
                                                 unsigned flags) {
@@ -141,10 +132,8 @@ NULL_GPU_API int null_cudaGraphRetainUserObject(Handle graph, Handle object, uns
   return done(UserObjects::get().give(graph, object, count, (flags & kMove) != 0));
 }
 
-NULL_GPU_API int null_cudaGraphReleaseUserObject(Handle graph, Handle object, unsigned count) {
-  return done(UserObjects::get().take(graph, object, count));
-}
-
+NULL_GPU_GIVES(cudaGraphReleaseUserObject, (Handle graph, Handle object, unsigned count),
+               done(UserObjects::get().take(graph, object, count)))
 NULL_GPU_DOES(cudaGraphCreate, (Handle * graph, unsigned), *graph = Machine::get().new_handle())
 
 NULL_GPU_API int null_cudaGraphDestroy(Handle graph) {
@@ -158,7 +147,7 @@ NULL_GPU_API int null_cudaGraphInstantiate(Handle* executable, Handle graph, uns
   UserObjects::get().share(graph, *executable);
   return kSuccess;
 }
-NULL_GPU_ALIAS(cudaGraphInstantiateWithFlags, cudaGraphInstantiate);
+NULL_GPU_ALIASES(null_cudaGraphInstantiate, null_cudaGraphInstantiateWithFlags);
 NULL_GPU_DOES(cudaGraphExecDestroy, (Handle executable), UserObjects::get().drop(executable))
 
 NULL_GPU_API int null_cudaGraphLaunch(Handle, Handle stream) {
@@ -182,14 +171,13 @@ NULL_GPU_API int null_cudaGraphAddNode(Handle* node, Handle graph) {
   Streams::get().add_node(graph);
   return kSuccess;
 }
-NULL_GPU_ALIAS(cudaGraphAddNode_v2, cudaGraphAddNode);
-NULL_GPU_ALIAS(cudaGraphAddEmptyNode, cudaGraphAddNode);
+NULL_GPU_ALIASES(null_cudaGraphAddNode, null_cudaGraphAddNode_v2, null_cudaGraphAddEmptyNode);
 
 // In CUDA 13 an array of edges precedes the count.
 NULL_GPU_DOES(cudaGraphNodeGetDependencies, (Handle, Handle*, Size* third, Size* fourth),
               *(Machine::get().settings().cuda_version < 13000 ? third : fourth) = 0)
 NULL_GPU_DOES(cudaGraphNodeGetType, (Handle, int* type), *type = 0)  // a kernel
-NULL_GPU_ALIAS(cudaGraphConditionalHandleCreate, cudaGraphCreate);
+NULL_GPU_ALIASES(null_cudaGraphCreate, null_cudaGraphConditionalHandleCreate);
 
 // No graph of a null GPU has nodes that allocate memory.
 NULL_GPU_DOES(cudaDeviceGetGraphMemAttribute, (int, int, std::uint64_t* value), *value = 0)

@@ -36,30 +36,25 @@ constexpr int kDynamicShared = 49152;  // the most that a kernel can use without
 void* own_kernels[1];
 void* other_kernels[1];
 
-struct Others {
+struct Others : Only<Others> {
   std::mutex mutex;
   std::unordered_set<void const*> kernels;
   std::atomic<bool> any = false;
 };
-Others& others() {
-  static Others* const all = new Others;
-  return *all;
-}
 
 // Whether the library declares to PyTorch what its kernels write.
 bool declares_writes(std::string_view path) {
-  for (std::string_view const part : {"/libtorch", "/torchvision/_C", "/torchaudio/lib/"}) {
+  for (std::string_view const part : {"/libtorch", "/torchvision/_C", "/torchaudio/lib/"})
     if (path.find(part) != path.npos) return true;
-  }
   return false;
 }
 
 // A launch by the runtime. Forgets all values if the kernel is not PyTorch's own.
 int launched_here(void const* function, Handle stream) {
   launched(stream);
-  if (!others().any) return kSuccess;
-  std::lock_guard const lock(others().mutex);
-  if (others().kernels.contains(function)) Values::get().forget_everything();
+  if (!Others::get().any) return kSuccess;
+  std::lock_guard const lock(Others::get().mutex);
+  if (Others::get().kernels.contains(function)) Values::get().forget_everything();
   return kSuccess;
 }
 
@@ -121,28 +116,21 @@ NULL_GPU_API void** null___cudaRegisterFatBinary(void const* binary) {
 
 NULL_GPU_API void null___cudaRegisterFunction(void** handle, void const* function) {
   if (handle != other_kernels) return;
-  std::lock_guard const lock(others().mutex);
-  others().kernels.insert(function);
-  others().any = true;
+  std::lock_guard const lock(Others::get().mutex);
+  Others::get().kernels.insert(function);
+  Others::get().any = true;
 }
 
 NULL_GPU_API void null___cudaRegisterFatBinaryEnd(void**) {}
-NULL_GPU_ALIAS(__cudaUnregisterFatBinary, __cudaRegisterFatBinaryEnd);
-NULL_GPU_ALIAS(__cudaRegisterVar, __cudaRegisterFatBinaryEnd);
-NULL_GPU_ALIAS(__cudaRegisterManagedVar, __cudaRegisterFatBinaryEnd);
+NULL_GPU_ALIASES(null___cudaRegisterFatBinaryEnd, null___cudaUnregisterFatBinary,
+                 null___cudaRegisterVar, null___cudaRegisterManagedVar);
 NULL_GPU_API char null___cudaInitModule(void**) { return 1; }
 
-NULL_GPU_API int null_cudaLaunchKernel(void const* function, Dim3, Dim3, void**, Size,
-                                       Handle stream) {
-  return launched_here(function, stream);
-}
-NULL_GPU_ALIAS(__cudaLaunchKernel, cudaLaunchKernel);
-NULL_GPU_ALIAS(cudaLaunchCooperativeKernel, cudaLaunchKernel);
-
-NULL_GPU_API int null_cudaLaunchKernelExC(LaunchConfig const* config, void const* function,
-                                          void**) {
-  return launched_here(function, config->stream);
-}
+NULL_GPU_GIVES(cudaLaunchKernel, (void const* function, Dim3, Dim3, void**, Size, Handle stream),
+               launched_here(function, stream))
+NULL_GPU_ALIASES(null_cudaLaunchKernel, null___cudaLaunchKernel, null_cudaLaunchCooperativeKernel);
+NULL_GPU_GIVES(cudaLaunchKernelExC, (LaunchConfig const* config, void const* function, void**),
+               launched_here(function, config->stream))
 
 NULL_GPU_API int null_cudaFuncGetAttributes(FunctionAttributes* out, void const*) {
   int const version = Machine::get().kernel_version();
@@ -158,13 +146,11 @@ NULL_GPU_DOES(cudaGetSymbolAddress, (void** address, void const*),
               *address = reinterpret_cast<void*>(kFirstAddress))
 NULL_GPU_DOES(cudaGetFuncBySymbol, (Handle * function, void const* symbol),
               *function = const_cast<void*>(symbol))
-NULL_GPU_ALIAS(__cudaGetKernel, cudaGetFuncBySymbol);
+NULL_GPU_ALIASES(null_cudaGetFuncBySymbol, null___cudaGetKernel);
 
 // A library is not read, so it has no variables, and its kernels are not counted.
-NULL_GPU_API int null_cudaLibraryGetGlobal(void**, Size*, Handle, char const*) {
-  return failed(kNotFound);
-}
-NULL_GPU_ALIAS(cudaLibraryGetManaged, cudaLibraryGetGlobal);
+NULL_GPU_GIVES(cudaLibraryGetGlobal, (void**, Size*, Handle, char const*), failed(kNotFound))
+NULL_GPU_ALIASES(null_cudaLibraryGetGlobal, null_cudaLibraryGetManaged);
 NULL_GPU_DOES(cudaLibraryGetKernelCount, (unsigned* count, Handle), *count = 0)
 
 // -- the driver
@@ -180,28 +166,24 @@ NULL_GPU_API int null_cuModuleGetGlobal_v2(Address* address, Size* size, Handle,
 NULL_GPU_API int null_cuFuncGetAttribute(int* value, int attribute, Handle) {
   int const version = Machine::get().kernel_version();
   switch (attribute) {
-      // clang-format off
     case 0: *value = kThreads; break;
     case 4: *value = kRegisters; break;
-    case 5: case 6: *value = version; break;  // of PTX, of the machine code
+    case 5:
+    case 6: *value = version; break;  // of PTX, of the machine code
     default: *value = 0;
-      // clang-format on
   }
   return kSuccess;
 }
 
-NULL_GPU_API int null_cuLaunchKernel(Handle, unsigned, unsigned, unsigned, unsigned, unsigned,
-                                     unsigned, unsigned, Handle stream) {
-  return launched_by_driver(stream);
-}
-NULL_GPU_ALIAS(cuLaunchCooperativeKernel, cuLaunchKernel);
-
-NULL_GPU_API int null_cuLaunchKernelEx(DriverLaunchConfig const* config) {
-  return launched_by_driver(config->stream);
-}
-
+NULL_GPU_GIVES(cuLaunchKernel,
+               (Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                Handle stream),
+               launched_by_driver(stream))
+NULL_GPU_ALIASES(null_cuLaunchKernel, null_cuLaunchCooperativeKernel);
+NULL_GPU_GIVES(cuLaunchKernelEx, (DriverLaunchConfig const* config),
+               launched_by_driver(config->stream))
 NULL_GPU_DOES(cuTensorMapEncodeTiled, (void* map), std::memset(map, 0, 128))
-NULL_GPU_ALIAS(cuTensorMapEncodeIm2col, cuTensorMapEncodeTiled);
+NULL_GPU_ALIASES(null_cuTensorMapEncodeTiled, null_cuTensorMapEncodeIm2col);
 NULL_GPU_DOES(cuLinkCreate_v2, (unsigned, void*, void*, Handle* link),
               *link = Machine::get().new_handle())
 
@@ -217,22 +199,17 @@ NULL_GPU_API int null_cuLinkComplete(Handle, void** binary, Size* size) {
 NULL_GPU_DOES(cudaOccupancyMaxActiveBlocksPerMultiprocessor,
               (int* blocks, void const*, int threads, Size shared),
               *blocks = Machine::get().blocks_at_once(threads, shared))
-NULL_GPU_ALIAS(cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
-               cudaOccupancyMaxActiveBlocksPerMultiprocessor);
-NULL_GPU_ALIAS(cuOccupancyMaxActiveBlocksPerMultiprocessor,
-               cudaOccupancyMaxActiveBlocksPerMultiprocessor);
+NULL_GPU_ALIASES(null_cudaOccupancyMaxActiveBlocksPerMultiprocessor,
+                 null_cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags,
+                 null_cuOccupancyMaxActiveBlocksPerMultiprocessor);
 NULL_GPU_DOES(cudaOccupancyMaxActiveClusters, (int* clusters, void const*, void const*),
               *clusters = Machine::get().settings().multiprocessors)
-NULL_GPU_ALIAS(cuOccupancyMaxActiveClusters, cudaOccupancyMaxActiveClusters);
+NULL_GPU_ALIASES(null_cudaOccupancyMaxActiveClusters, null_cuOccupancyMaxActiveClusters);
 
 // What is loaded or found has a handle, and nothing else.
 NULL_GPU_DOES(cuModuleLoadData, (Handle * module, void const*),
               *module = Machine::get().new_handle())
-NULL_GPU_ALIAS(cuModuleLoadDataEx, cuModuleLoadData);
-NULL_GPU_ALIAS(cuModuleLoad, cuModuleLoadData);
-NULL_GPU_ALIAS(cuModuleGetFunction, cuModuleLoadData);
-NULL_GPU_ALIAS(cuLibraryLoadData, cuModuleLoadData);
-NULL_GPU_ALIAS(cudaLibraryLoadData, cuModuleLoadData);
-NULL_GPU_ALIAS(cudaLibraryLoadFromFile, cuModuleLoadData);
-NULL_GPU_ALIAS(cudaLibraryGetKernel, cuModuleLoadData);
-NULL_GPU_ALIAS(cudaLibraryGetUnifiedFunction, cuModuleLoadData);
+NULL_GPU_ALIASES(null_cuModuleLoadData, null_cuModuleLoadDataEx, null_cuModuleLoad,
+                 null_cuModuleGetFunction, null_cuLibraryLoadData, null_cudaLibraryLoadData,
+                 null_cudaLibraryLoadFromFile, null_cudaLibraryGetKernel,
+                 null_cudaLibraryGetUnifiedFunction);

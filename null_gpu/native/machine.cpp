@@ -65,11 +65,10 @@ int configure(Settings& settings, char const* text) {
     if (equals == std::string::npos) continue;
     std::string const key = line.substr(0, equals), value = line.substr(equals + 1);
     auto const entry = setters().find(key);
-    if (entry != setters().end()) {
+    if (entry != setters().end())
       entry->second(settings, value);
-    } else if (!assume(key, value)) {
+    else if (!assume(key, value))
       continue;
-    }
     ++accepted;
   }
   return accepted;
@@ -146,9 +145,8 @@ int Machine::kernel_version() const {
   int const lowest = settings_.cuda_version >= 13000 ? 75 : 50;  // of builds for this CUDA
   int const capability = std::max(settings_.compute_capability, lowest);
   int best = capability;
-  for (int built : {70, 75, 80, 86, 90, 100, 120}) {
+  for (int built : {70, 75, 80, 86, 90, 100, 120})
     if (built / 10 == capability / 10 && built <= capability) best = built;
-  }
   return best;
 }
 

@@ -22,9 +22,8 @@ namespace allocbench::null_gpu {
 Usage::Usage(std::string const& path) : process_(getpid()) {
   void* table = MAP_FAILED;
   if (!path.empty()) file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file_ >= 0 && ftruncate(file_, sizeof(Table)) == 0) {
+  if (file_ >= 0 && ftruncate(file_, sizeof(Table)) == 0)
     table = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
-  }
   if (table == MAP_FAILED || !take_slot()) {
     slot_ = 0;
     if (file_ >= 0) close(file_);
@@ -78,9 +77,8 @@ bool Usage::has_slot() {
 }
 
 bool Usage::take_slot() {
-  for (slot_ = 0; slot_ < kSlots; ++slot_) {
+  for (slot_ = 0; slot_ < kSlots; ++slot_)
     if (set_lock(slot_, F_WRLCK)) return true;
-  }
   return false;
 }
 
@@ -94,9 +92,8 @@ bool Usage::set_lock(int slot, short type) {
 }
 
 void Usage::reclaim(int slot) {
-  for (int card = 0; card < kCards; ++card) {
+  for (int card = 0; card < kCards; ++card)
     table_->total[card] -= table_->of_slot[slot][card].exchange(0);
-  }
 }
 
 // A slot that can be locked belongs to no running process.
@@ -265,7 +262,7 @@ namespace {
 
 constexpr char kAllocator[] = "libc10_cuda.so";
 
-struct HeldOutside {
+struct HeldOutside : Only<HeldOutside> {
   struct Block {
     int device;
     std::string library;
@@ -279,10 +276,6 @@ struct HeldOutside {
   std::unordered_map<Address, Block> blocks;
   std::array<Held, kMostDevices> of_device;
 };
-HeldOutside& held_outside() {
-  static auto* const all = new HeldOutside;
-  return *all;
-}
 
 }  // namespace
 
@@ -307,7 +300,7 @@ void allocated_outside(int device, Address address, Size size) {
     if (found == kAllocator) return;
     if (library.empty() && found != own) library = found;
   }
-  auto& all = held_outside();
+  auto& all = HeldOutside::get();
   std::lock_guard const lock(all.mutex);
   auto& held = all.of_device[device];
   held.now[library] += size;
@@ -320,7 +313,7 @@ void allocated_outside(int device, Address address, Size size) {
 }
 
 void released_outside(Address address) {
-  auto& all = held_outside();
+  auto& all = HeldOutside::get();
   std::lock_guard const lock(all.mutex);
   auto const found = all.blocks.find(address);
   if (found == all.blocks.end()) return;
@@ -439,9 +432,8 @@ bool VirtualMemory::mapped(Address begin, Size size) const {
   auto mapping = around(mappings_, begin);
   if (mapping == mappings_.end()) return false;
   Address end = mapping->first;
-  for (; mapping != mappings_.end() && mapping->first == end && end < begin + size; ++mapping) {
+  for (; mapping != mappings_.end() && mapping->first == end && end < begin + size; ++mapping)
     end += mapping->second.size;
-  }
   return end >= begin + size;
 }
 
@@ -474,7 +466,7 @@ void VirtualMemory::free_unused(Piece piece) {
 NULL_GPU_API char const* null_outside() {
   using namespace allocbench::null_gpu;
   static std::string text;
-  auto& all = held_outside();
+  auto& all = HeldOutside::get();
   std::lock_guard const lock(all.mutex);
   text.clear();
   auto const& most = *std::ranges::max_element(all.of_device, {}, &HeldOutside::Held::peak);

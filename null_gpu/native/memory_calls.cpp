@@ -50,13 +50,8 @@ class HostRanges {
 };
 
 // Pinned memory, also what a program registers as such.
-class Pinned : public HostRanges {
+class Pinned : public HostRanges, public Only<Pinned> {
  public:
-  static Pinned& get() {
-    static auto* instance = new Pinned;
-    return *instance;
-  }
-
   // Memory aligned to a page of the host; null if the host has none.
   void* allocate(Size size) {
     constexpr Size kHostPage = 4096;
@@ -68,13 +63,8 @@ class Pinned : public HostRanges {
 };
 
 // Managed memory is the host's: the driver moves it out of a card whose memory others need.
-class Managed : public HostRanges {
+class Managed : public HostRanges, public Only<Managed> {
  public:
-  static Managed& get() {
-    static auto* instance = new Managed;
-    return *instance;
-  }
-
   // Its pages come from the host when they are first touched, as on a GPU.
   Status allocate(void** pointer, Size size) {
     if (size == 0) return kInvalidValue;
@@ -192,22 +182,15 @@ NULL_GPU_API int null_cudaMalloc(Address* address, Size size) {
   return failed(allocate(address, size));
 }
 
-NULL_GPU_API int null_cudaMallocManaged(void** pointer, Size size, unsigned) {
-  return failed(entered_runtime("cudaMallocManaged") ?: Managed::get().allocate(pointer, size));
-}
+NULL_GPU_GIVES(cudaMallocManaged, (void** pointer, Size size, unsigned),
+               failed(entered_runtime("cudaMallocManaged")
+                          ?: Managed::get().allocate(pointer, size)))
 // The location of a prefetch or an advice has another form in CUDA 13.
 NULL_GPU_DOES(cudaMemPrefetchAsync, (), )
-NULL_GPU_ALIAS(cudaMemPrefetchAsync_v2, cudaMemPrefetchAsync);
-NULL_GPU_ALIAS(cudaMemAdvise, cudaMemPrefetchAsync);
-NULL_GPU_ALIAS(cudaMemAdvise_v2, cudaMemPrefetchAsync);
-NULL_GPU_ALIAS(cuMemPrefetchAsync, cudaMemPrefetchAsync);
-NULL_GPU_ALIAS(cuMemPrefetchAsync_v2, cudaMemPrefetchAsync);
-NULL_GPU_ALIAS(cuMemAdvise, cudaMemPrefetchAsync);
-NULL_GPU_ALIAS(cuMemAdvise_v2, cudaMemPrefetchAsync);
-
-NULL_GPU_API int null_cudaFree(Address address) {
-  return failed(entered_runtime("cudaFree") ?: release(address));
-}
+NULL_GPU_ALIASES(null_cudaMemPrefetchAsync, null_cudaMemPrefetchAsync_v2, null_cudaMemAdvise,
+                 null_cudaMemAdvise_v2, null_cuMemPrefetchAsync, null_cuMemPrefetchAsync_v2,
+                 null_cuMemAdvise, null_cuMemAdvise_v2);
+NULL_GPU_GIVES(cudaFree, (Address address), failed(entered_runtime("cudaFree") ?: release(address)))
 
 NULL_GPU_API int null_cudaMemGetInfo(Size* free, Size* total) {
   *free = current_memory().free();
@@ -215,36 +198,29 @@ NULL_GPU_API int null_cudaMemGetInfo(Size* free, Size* total) {
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaMallocHost(void** pointer, Size size) {
-  return failed(entered_runtime("cudaHostAlloc") ?: host_alloc(pointer, size));
-}
-NULL_GPU_ALIAS(cudaHostAlloc, cudaMallocHost);
+NULL_GPU_GIVES(cudaMallocHost, (void** pointer, Size size),
+               failed(entered_runtime("cudaHostAlloc") ?: host_alloc(pointer, size)))
+NULL_GPU_ALIASES(null_cudaMallocHost, null_cudaHostAlloc);
 
 NULL_GPU_API int null_cudaFreeHost(void* pointer) {
   Pinned::get().remove(pointer);
   std::free(pointer);
   return kSuccess;
 }
-NULL_GPU_ALIAS(cuMemFreeHost, cudaFreeHost);
+NULL_GPU_ALIASES(null_cudaFreeHost, null_cuMemFreeHost);
 NULL_GPU_DOES(cudaHostRegister, (void* pointer, Size size, unsigned),
               Pinned::get().add(pointer, size))
-NULL_GPU_ALIAS(cuMemHostRegister_v2, cudaHostRegister);
+NULL_GPU_ALIASES(null_cudaHostRegister, null_cuMemHostRegister_v2);
 NULL_GPU_DOES(cudaHostUnregister, (void* pointer), Pinned::get().remove(pointer))
-NULL_GPU_ALIAS(cuMemHostUnregister, cudaHostUnregister);
+NULL_GPU_ALIASES(null_cudaHostUnregister, null_cuMemHostUnregister);
 NULL_GPU_DOES(cudaHostGetDevicePointer, (void** device, void* host, unsigned), *device = host)
-
-NULL_GPU_API int null_cudaMemcpy(void* to, void const* from, Size size, int) {
-  return failed(Streams::get().check_unsafe() ?: copy(to, from, size));
-}
-
-NULL_GPU_API int null_cudaMemcpyAsync(void* to, void const* from, Size size, int, Handle stream) {
-  return Streams::get().enqueue(stream) ? kSuccess : copy(to, from, size);
-}
-
-NULL_GPU_API int null_cudaMemcpyPeerAsync(void* to, int, void const* from, int, Size size,
-                                          Handle stream) {
-  return null_cudaMemcpyAsync(to, from, size, 0, stream);
-}
+NULL_GPU_GIVES(cudaMemcpy, (void* to, void const* from, Size size, int),
+               failed(Streams::get().check_unsafe() ?: copy(to, from, size)))
+NULL_GPU_GIVES(cudaMemcpyAsync, (void* to, void const* from, Size size, int, Handle stream),
+               Streams::get().enqueue(stream) ? kSuccess : copy(to, from, size))
+NULL_GPU_GIVES(cudaMemcpyPeerAsync,
+               (void* to, int, void const* from, int, Size size, Handle stream),
+               null_cudaMemcpyAsync(to, from, size, 0, stream))
 
 NULL_GPU_API int null_cudaMemcpy2DAsync(void* to, Size to_pitch, void const* from, Size from_pitch,
                                         Size width, Size height, int, Handle stream) {
@@ -256,10 +232,7 @@ NULL_GPU_API int null_cudaMemcpy2DAsync(void* to, Size to_pitch, void const* fro
   return kSuccess;
 }
 
-NULL_GPU_API int null_cudaMemcpyToSymbol(void const*, void const*, Size, Size, int) {
-  return kSuccess;
-}
-
+NULL_GPU_GIVES(cudaMemcpyToSymbol, (void const*, void const*, Size, Size, int), kSuccess)
 NULL_GPU_DOES(cudaMemset, (void* to, int value, Size size), Values::get().fill(to, value, size))
 
 NULL_GPU_API int null_cudaMemsetAsync(void* to, int value, Size size, Handle stream) {
@@ -270,15 +243,14 @@ NULL_GPU_API int null_cudaMemsetAsync(void* to, int value, Size size, Handle str
 NULL_GPU_API int null_cudaPointerGetAttributes(PointerAttributes* out, void const* pointer) {
   int const device = Machine::get().device_of(pointer);
   void* const same = const_cast<void*>(pointer);
-  if (device >= 0) {
+  if (device >= 0)
     *out = {kDevice, device, same, nullptr};
-  } else if (Pinned::get().contains(pointer)) {
+  else if (Pinned::get().contains(pointer))
     *out = {kHost, current_device(), same, same};
-  } else if (Managed::get().contains(pointer)) {
+  else if (Managed::get().contains(pointer))
     *out = {kManaged, current_device(), same, same};
-  } else {
+  else
     *out = {kUnregistered, kNoDevice, nullptr, same};
-  }
   return kSuccess;
 }
 
@@ -296,8 +268,7 @@ struct IpcHandle {
 
 NULL_GPU_DOES(cudaIpcOpenMemHandle, (void** pointer, IpcHandle handle, unsigned),
               *pointer = handle.address)
-
-NULL_GPU_ALIAS(cudaIpcGetEventHandle, cudaIpcGetMemHandle);
+NULL_GPU_ALIASES(null_cudaIpcGetMemHandle, null_cudaIpcGetEventHandle);
 
 NULL_GPU_API int null_cudaIpcOpenEventHandle(Handle* event, IpcHandle handle) {
   *event = handle.address;
@@ -332,14 +303,10 @@ NULL_GPU_API int null_cuMemcpyDtoD_v2(Address to, Address from, Size size) {
   if (is_beyond(to, size) || is_beyond(from, size)) return kInvalidValue;
   return copy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), size);
 }
-NULL_GPU_ALIAS(cuMemcpyHtoD_v2, cuMemcpyDtoD_v2);
-NULL_GPU_ALIAS(cuMemcpyDtoH_v2, cuMemcpyDtoD_v2);
-
-NULL_GPU_API int null_cuMemcpyDtoDAsync_v2(Address to, Address from, Size size, Handle stream) {
-  return Streams::get().enqueue(stream) ? kSuccess : null_cuMemcpyDtoD_v2(to, from, size);
-}
-NULL_GPU_ALIAS(cuMemcpyHtoDAsync_v2, cuMemcpyDtoDAsync_v2);
-NULL_GPU_ALIAS(cuMemcpyDtoHAsync_v2, cuMemcpyDtoDAsync_v2);
+NULL_GPU_ALIASES(null_cuMemcpyDtoD_v2, null_cuMemcpyHtoD_v2, null_cuMemcpyDtoH_v2);
+NULL_GPU_GIVES(cuMemcpyDtoDAsync_v2, (Address to, Address from, Size size, Handle stream),
+               Streams::get().enqueue(stream) ? kSuccess : null_cuMemcpyDtoD_v2(to, from, size))
+NULL_GPU_ALIASES(null_cuMemcpyDtoDAsync_v2, null_cuMemcpyHtoDAsync_v2, null_cuMemcpyDtoHAsync_v2);
 NULL_GPU_RETURNS(cuMemsetD8_v2, entered_context, (Address to, unsigned char value, Size size),
                  set_bytes(to, value, size))
 NULL_GPU_RETURNS(cuMemsetD8Async, entered_context,
@@ -389,10 +356,8 @@ NULL_GPU_RETURNS(cuMemMap, entered_context,
                  virtual_memory().map(address, size, handle))
 NULL_GPU_RETURNS(cuMemUnmap, entered_context, (Address address, Size size),
                  virtual_memory().unmap(address, size))
-
-NULL_GPU_API int null_cuMemRetainAllocationHandle(unsigned long long* handle, void* address) {
-  return virtual_memory().retain(reinterpret_cast<Address>(address), handle);
-}
+NULL_GPU_GIVES(cuMemRetainAllocationHandle, (unsigned long long* handle, void* address),
+               virtual_memory().retain(reinterpret_cast<Address>(address), handle))
 
 NULL_GPU_API int null_cuMemSetAccess(Address address, Size size, AccessDescription const* access,
                                      Size count) {
@@ -435,7 +400,6 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
   auto* const number = static_cast<std::uint64_t*>(out);
   auto* const word = static_cast<int*>(out);
   switch (attribute) {
-      // clang-format off
     case kMemoryType: *word = pinned ? 1 : 2; break;  // CU_MEMORYTYPE_HOST, ..._DEVICE
     case kBufferId: *number = address; break;
     case kIsManaged: *word = managed; break;
@@ -444,7 +408,6 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
     case kPoolHandle: *number = reinterpret_cast<Address>(pool); break;
     case kRangeBegin: *number = range.begin; break;
     case kRangeSize: *number = range.size; break;
-      // clang-format on
     case kContext:  // mapped pages and pools belong to none
       *number = mapped || pool != nullptr ? 0 : kFirstContext + device;
       break;
@@ -457,8 +420,7 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
       *number = address;
       // Mapped pages have one once they are accessible.
       return mapped && !is_memory(address, 1) ? kInvalidValue : kSuccess;
-    default:
-      return kInvalidValue;
+    default: return kInvalidValue;
   }
   return kSuccess;
 }
@@ -466,10 +428,8 @@ NULL_GPU_API int null_cuPointerGetAttribute(void* out, int attribute, Address ad
 // Like the driver, writes 0 for an attribute that the address does not have.
 NULL_GPU_API int null_cuPointerGetAttributes(unsigned count, int const* attributes, void** out,
                                              Address address) {
-  for (unsigned index = 0; index < count; ++index) {
-    if (null_cuPointerGetAttribute(out[index], attributes[index], address) != kSuccess) {
+  for (unsigned index = 0; index < count; ++index)
+    if (null_cuPointerGetAttribute(out[index], attributes[index], address) != kSuccess)
       std::memset(out[index], 0, sizeof(int));
-    }
-  }
   return kSuccess;
 }

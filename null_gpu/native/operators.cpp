@@ -171,14 +171,10 @@ void each_tensor(Value const& value, Visit visit) {
   }
 }
 
-struct Operators {
+struct Operators : Only<Operators> {
   std::shared_mutex mutex;
   std::unordered_map<void const*, Operator> of_schema;
 };
-Operators& operators() {
-  static auto* const all = new Operators;
-  return *all;
-}
 
 // PyTorch tells no observer of what is called meanwhile on this thread.
 class Unobserved {
@@ -194,7 +190,7 @@ Operator* operator_of(void const* record) {
   if (recent.first == schema) return recent.second;
   char const* const name = layout.name(record);
   if (schema == name) return nullptr;
-  auto& all = operators();
+  auto& all = Operators::get();
   {
     std::shared_lock const lock(all.mutex);
     auto const known = all.of_schema.find(schema);
@@ -409,10 +405,9 @@ void write(Call const& call) {
     return;
   }
   std::string bytes(call.copy_bytes, '\0');
-  if (call.value != decltype(call.value){}) {
+  if (call.value != decltype(call.value){})
     for (Size index = 0; index < bytes.size(); ++index)
       bytes[index] = call.value[index % call.value.size()];
-  }
   follow(call.copy_to, bytes.data(), bytes.size());
 }
 
@@ -469,10 +464,9 @@ void on_end(void const* record) {
 void kernel_in_operator() {
   auto& [calls, kept, storages, recent] = thread();
   if (calls.empty()) return;
-  for (std::size_t index = calls.back().kept; index < kept.size(); ++index) {
+  for (std::size_t index = calls.back().kept; index < kept.size(); ++index)
     if (!thread().reads(kept[index].first))
       Values::get().forget_followed(kept[index].first, kept[index].second);
-  }
   kept.resize(calls.back().kept);
 }
 

@@ -18,11 +18,6 @@ Stream number_of(Handle stream) { return reinterpret_cast<Stream>(stream); }
 
 }  // namespace
 
-PoolTable& PoolTable::get() {
-  static PoolTable* pools = new PoolTable;
-  return *pools;
-}
-
 Handle PoolTable::default_of(int device) {
   std::lock_guard const lock(mutex_);
   auto const [entry, is_new] = defaults_.try_emplace(device);
@@ -129,21 +124,11 @@ Status PoolTable::attribute(Handle handle, int attribute, std::uint64_t* value) 
   Entry const* const entry = find(handle);
   if (entry == nullptr) return kInvalidValue;
   switch (attribute) {
-    case kReleaseThreshold:
-      *value = entry->threshold;
-      return kSuccess;
-    case kReservedNow:
-      *value = entry->pool.reserved().current;
-      return kSuccess;
-    case kReservedHigh:
-      *value = entry->pool.reserved().peak;
-      return kSuccess;
-    case kUsedNow:
-      *value = entry->pool.used().current;
-      return kSuccess;
-    case kUsedHigh:
-      *value = entry->pool.used().peak;
-      return kSuccess;
+    case kReleaseThreshold: *value = entry->threshold; return kSuccess;
+    case kReservedNow: *value = entry->pool.reserved().current; return kSuccess;
+    case kReservedHigh: *value = entry->pool.reserved().peak; return kSuccess;
+    case kUsedNow: *value = entry->pool.used().current; return kSuccess;
+    case kUsedHigh: *value = entry->pool.used().peak; return kSuccess;
     default:
       if (attribute < kReuseFollowsEvents || attribute > kReuseAddsDependencies)
         return kInvalidValue;
@@ -160,9 +145,7 @@ Status PoolTable::set_attribute(Handle handle, int attribute, void const* given)
   Entry* const entry = find(handle);
   if (entry == nullptr) return kInvalidValue;
   switch (attribute) {
-    case kReleaseThreshold:
-      entry->threshold = value;
-      return kSuccess;
+    case kReleaseThreshold: entry->threshold = value; return kSuccess;
     case kReservedHigh:
       if (value != 0) return kInvalidValue;
       entry->pool.reset_peak_reserved();
@@ -185,11 +168,10 @@ Status PoolTable::set_access(Handle handle, AccessDescription const* access, std
   if (entry == nullptr) return kInvalidValue;
   for (std::size_t index = 0; index < count; ++index) {
     int const device = access[index].location.id;
-    if (access[index].flags == kNoAccess) {
+    if (access[index].flags == kNoAccess)
       entry->peers.erase(device);
-    } else {
+    else
       entry->peers.insert(device);
-    }
   }
   return kSuccess;
 }
@@ -382,10 +364,8 @@ NULL_GPU_DOES(cuDeviceGetDefaultMemPool, (Handle * pool, int device),
               *pool = PoolTable::get().default_of(device))
 
 // The current pool: nothing sets another here.
-NULL_GPU_API int null_cuDeviceGetMemPool(Handle* pool, int device) {
-  return null_cuDeviceGetDefaultMemPool(pool, device);
-}
-
+NULL_GPU_GIVES(cuDeviceGetMemPool, (Handle * pool, int device),
+               null_cuDeviceGetDefaultMemPool(pool, device))
 NULL_GPU_RETURNS(cuMemAllocFromPoolAsync, entered_context,
                  (Address * address, Size size, Handle pool, Handle stream),
                  allocate_async(pool, size, stream, address))

@@ -18,10 +18,8 @@
 
 namespace allocbench::null_gpu {
 
-class PoolTable {
+class PoolTable : public Only<PoolTable> {
  public:
-  static PoolTable& get();
-
   Handle default_of(int device);
   Handle create(int device, Size most);
   Status destroy(Handle pool);

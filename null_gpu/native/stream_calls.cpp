@@ -67,13 +67,13 @@ NULL_GPU_PAIR(cudaStreamEndCapture, cuStreamEndCapture, entered_context,
               (Handle stream, Handle* graph), Streams::get().end_capture(stream, graph))
 NULL_GPU_PAIR(cudaEventRecord, cuEventRecord, entered_context, (Handle event, Handle stream),
               Streams::get().record(event, stream))
-NULL_GPU_ALIAS(cudaEventRecordWithFlags, cudaEventRecord);
+NULL_GPU_ALIASES(null_cudaEventRecord, null_cudaEventRecordWithFlags);
 NULL_GPU_PAIR(cudaEventSynchronize, cuEventSynchronize, entered_driver, (Handle event),
               synchronize_event(event))
 NULL_GPU_PAIR(cudaEventElapsedTime, cuEventElapsedTime, entered_driver,
               (float* milliseconds, Handle begin, Handle end),
               Streams::get().elapsed(milliseconds, begin, end))
-NULL_GPU_ALIAS(cudaEventElapsedTime_v2, cudaEventElapsedTime);
+NULL_GPU_ALIASES(null_cudaEventElapsedTime, null_cudaEventElapsedTime_v2);
 NULL_GPU_PAIR(cudaEventDestroy, cuEventDestroy_v2, entered_driver, (Handle event),
               Streams::get().destroy_event(event))
 
@@ -82,30 +82,22 @@ NULL_GPU_PAIR(cudaEventDestroy, cuEventDestroy_v2, entered_driver, (Handle event
 NULL_GPU_DOES(cudaStreamGetPriority, (Handle stream, int* priority),
               *priority = Streams::get().priority(stream))
 NULL_GPU_DOES(cudaStreamGetFlags, (Handle, unsigned* flags), *flags = 0)
-
-NULL_GPU_API int null_cudaDeviceSynchronize() {
-  return failed(entered_runtime("cudaDeviceSynchronize") ?: synchronize_device());
-}
+NULL_GPU_GIVES(cudaDeviceSynchronize, (),
+               failed(entered_runtime("cudaDeviceSynchronize") ?: synchronize_device()))
 
 NULL_GPU_API int null_cudaStreamCreateWithPriority(Handle* stream, unsigned flags, int priority) {
   Contexts::get().use_runtime();
   return create_stream(stream, priority, flags == kBlocking);
 }
 
-NULL_GPU_API int null_cudaStreamCreateWithFlags(Handle* stream, unsigned flags) {
-  return null_cudaStreamCreateWithPriority(stream, flags, 0);
-}
-
-NULL_GPU_API int null_cudaStreamCreate(Handle* stream) {
-  return null_cudaStreamCreateWithPriority(stream, kBlocking, 0);
-}
-
+NULL_GPU_GIVES(cudaStreamCreateWithFlags, (Handle * stream, unsigned flags),
+               null_cudaStreamCreateWithPriority(stream, flags, 0))
+NULL_GPU_GIVES(cudaStreamCreate, (Handle * stream),
+               null_cudaStreamCreateWithPriority(stream, kBlocking, 0))
 NULL_GPU_DOES(cudaStreamGetId, (Handle stream, unsigned long long* id),
               *id = reinterpret_cast<Address>(stream))
-
-NULL_GPU_API int null_cudaStreamSynchronize(Handle stream) {
-  return failed(entered_runtime("cudaStreamSynchronize") ?: synchronize(stream));
-}
+NULL_GPU_GIVES(cudaStreamSynchronize, (Handle stream),
+               failed(entered_runtime("cudaStreamSynchronize") ?: synchronize(stream)))
 
 NULL_GPU_API int null_cudaLaunchHostFunc(Handle stream, void (*call)(void*), void* argument) {
   if (!Streams::get().enqueue(stream)) call(argument);
@@ -121,7 +113,7 @@ NULL_GPU_API int null_cudaEventCreate(Handle* event) {
   *event = Streams::get().create_event();
   return kSuccess;
 }
-NULL_GPU_ALIAS(cudaEventCreateWithFlags, cudaEventCreate);
+NULL_GPU_ALIASES(null_cudaEventCreate, null_cudaEventCreateWithFlags);
 
 NULL_GPU_API int null_cudaEventQuery(Handle event) {
   if (!allocator_asked && library_at(__builtin_return_address(0)) == "libc10_cuda.so")
@@ -130,12 +122,10 @@ NULL_GPU_API int null_cudaEventQuery(Handle event) {
 }
 
 NULL_GPU_DOES(cudaThreadExchangeStreamCaptureMode, (int* mode), exchange_capture_mode(mode))
-NULL_GPU_ALIAS(cuThreadExchangeStreamCaptureMode, cudaThreadExchangeStreamCaptureMode);
-
-NULL_GPU_API int null_cudaStreamBeginCaptureToGraph(Handle stream, Handle graph, void const*,
-                                                    void const*, Size, int mode) {
-  return failed(begin_capture(stream, mode, graph));
-}
+NULL_GPU_ALIASES(null_cudaThreadExchangeStreamCaptureMode, null_cuThreadExchangeStreamCaptureMode);
+NULL_GPU_GIVES(cudaStreamBeginCaptureToGraph,
+               (Handle stream, Handle graph, void const*, void const*, Size, int mode),
+               failed(begin_capture(stream, mode, graph)))
 
 // The version with edges: CUDA 13 gives it this name, CUDA 12 the name with _v3.
 NULL_GPU_API int null_cudaStreamGetCaptureInfo(Handle stream, int* status, unsigned long long* id,
@@ -150,13 +140,12 @@ NULL_GPU_API int null_cudaStreamGetCaptureInfo(Handle stream, int* status, unsig
   if (count != nullptr) *count = 0;
   return kSuccess;
 }
-NULL_GPU_ALIAS(cudaStreamGetCaptureInfo_v3, cudaStreamGetCaptureInfo);
-
-NULL_GPU_API int null_cudaStreamGetCaptureInfo_v2(Handle stream, int* status,
-                                                  unsigned long long* id, Handle* graph,
-                                                  void const** dependencies, Size* count) {
-  return null_cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, nullptr, count);
-}
+NULL_GPU_ALIASES(null_cudaStreamGetCaptureInfo, null_cudaStreamGetCaptureInfo_v3);
+NULL_GPU_GIVES(cudaStreamGetCaptureInfo_v2,
+               (Handle stream, int* status, unsigned long long* id, Handle* graph,
+                void const** dependencies, Size* count),
+               null_cudaStreamGetCaptureInfo(stream, status, id, graph, dependencies, nullptr,
+                                             count))
 
 // -- the driver
 

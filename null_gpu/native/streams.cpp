@@ -56,9 +56,8 @@ HeldStreams::Work HeldStreams::put(Queue const& queue) {
     bool const waited_for =
         queue.handle == nullptr && other.device == queue.device && other.waits_for_default;
     if (other == queue) ++state.queued;
-    if ((other == queue || waited_for) && state.ended < state.queued) {
+    if ((other == queue || waited_for) && state.ended < state.queued)
       work.emplace_back(other, state.queued);
-    }
   }
   return work;
 }
@@ -76,25 +75,18 @@ void HeldStreams::end(Work const& work) {
 }
 
 void HeldStreams::end_all(int device) {
-  for (auto& [queue, state] : queues_) {
+  for (auto& [queue, state] : queues_)
     if (queue.device == device) state.ended = state.queued;
-  }
 }
 
 void HeldStreams::end_all(Queue const& queue) {
-  if (auto const entry = queues_.find(queue); entry != queues_.end()) {
+  if (auto const entry = queues_.find(queue); entry != queues_.end())
     entry->second.ended = entry->second.queued;
-  }
 }
 
 bool HeldStreams::busy(Queue const& queue) const {
   auto const entry = queues_.find(queue);
   return entry != queues_.end() && entry->second.ended < entry->second.queued;
-}
-
-Streams& Streams::get() {
-  static Streams* streams = new Streams;
-  return *streams;
 }
 
 Handle Streams::create(int priority, bool blocking) {
@@ -161,9 +153,8 @@ Status Streams::wait(Handle stream, Handle event) {
   if (capturing_ == 0) return kSuccess;
   std::lock_guard const lock(mutex_);
   auto const entry = events_.find(event);
-  if (entry != events_.end() && captures_.contains(entry->second.capture)) {
+  if (entry != events_.end() && captures_.contains(entry->second.capture))
     stream_captures_[stream] = entry->second.capture;
-  }
   return kSuccess;
 }
 
@@ -299,11 +290,10 @@ bool Streams::ended(HeldStreams::Work const& work) {
 void Streams::hold(Handle stream, int device, bool held) {
   std::lock_guard const lock(mutex_);
   auto const queue = queue_of(stream, streams_.contains(stream) ? device_of(stream) : device);
-  if (held) {
+  if (held)
     held_.hold(queue);
-  } else {
+  else
     held_.release(queue);
-  }
 }
 
 std::size_t Streams::destroy_all(int device) {

@@ -69,15 +69,13 @@ class HeldStreams {
 enum CaptureMode : int { kGlobal = 0, kThreadLocal = 1, kRelaxed = 2 };
 enum CaptureStatus : int { kNone = 0, kActive = 1, kInvalidated = 2 };
 
-class Streams {
+class Streams : public Only<Streams> {
  public:
   struct Captured {
     CaptureStatus status = kNone;
     std::uint64_t id = 0;
     Handle graph = nullptr;
   };
-
-  static Streams& get();
 
   // `blocking`: it waits for the default stream, and that for it.
   Handle create(int priority, bool blocking);

@@ -92,10 +92,8 @@ bool KnownBytes::overlaps(Address begin, Size size) const {
 
 void KnownBytes::forget_before(Address begin, Size size, std::uint64_t write) {
   std::vector<std::pair<Address, Size>> old;
-  for (auto entry = first_at(begin); entry != ranges_.end() && entry->first < begin + size;
-       ++entry) {
+  for (auto entry = first_at(begin); entry != ranges_.end() && entry->first < begin + size; ++entry)
     if (entry->second.written <= write) old.emplace_back(entry->first, entry->second.size);
-  }
   for (auto const& [address, length] : old) {
     Address const first = std::max(address, begin);
     forget(first, std::min(address + length, begin + size) - first);
@@ -119,11 +117,10 @@ Size KnownBytes::read(Address from, char* to, Size size, std::uint64_t after) co
     auto const& [first, range] = *entry;
     if (range.written <= after) continue;
     Address const begin = std::max(first, from), end = std::min(first + range.size, from + size);
-    if (range.bytes.empty()) {
+    if (range.bytes.empty())
       std::memset(to + (begin - from), range.fill, end - begin);
-    } else {
+    else
       std::memcpy(to + (begin - from), range.bytes.data() + (begin - first), end - begin);
-    }
     known += end - begin;
   }
   return known;
@@ -146,11 +143,6 @@ void KnownBytes::copy(Address to, Address from, Size size, std::uint64_t after) 
 
 void KnownBytes::limit(Size most) {
   while (stored_ > most && !order_.empty()) erase(ranges_.find(order_.begin()->second));
-}
-
-Values& Values::get() {
-  static Values* values = new Values;
-  return *values;
 }
 
 void Values::copy(void* to, void const* from, Size size) {
@@ -284,6 +276,5 @@ using allocbench::null_gpu::Values;
 NULL_GPU_API void null_on_read(Values::OnRead call) { Values::get().on_read(call); }
 
 // Copies known values of the device: 1 if all of them are known.
-NULL_GPU_API int null_known(std::uint64_t from, char* to, std::uint64_t size) {
-  return Values::get().read(from, to, size);
-}
+NULL_GPU_GIVES(known, (std::uint64_t from, char* to, std::uint64_t size),
+               Values::get().read(from, to, size))

@@ -65,11 +65,9 @@ class KnownBytes {
 inline constexpr Size kMostKept = Size{64} << 10;
 inline constexpr Size kMostFollowed = Size{512} << 20;
 
-class Values {
+class Values : public Only<Values> {
  public:
   using OnRead = void (*)(void* to, std::uint64_t bytes);
-
-  static Values& get();
 
   // cudaMemcpy between host and device memory in any combination. Copies within the host are real.
   void copy(void* to, void const* from, Size size);

@@ -82,7 +82,7 @@ Value PickleReader::load() {
     op_at_ = before_ + at_;
     auto const op = static_cast<std::uint8_t>(data_[at_++]);
     if (op == '.') return settled(pop());
-    if (!act(op)) refuse(op);
+    act(op);
   }
 }
 
@@ -198,184 +198,103 @@ void PickleReader::refuse(std::uint8_t op) {
 
 // --- the stack and the memo
 
-// Does what an opcode says; false if it is not one of data.
-bool PickleReader::act(std::uint8_t op) {
+// Does what an opcode says. Throws PickleError if it is not one of data.
+void PickleReader::act(std::uint8_t op) {
   switch (op) {
     case 0x80:
       if (std::uint64_t const version = number<std::uint8_t>(); version > 5)
         throw PickleError("is a pickle of protocol " + std::to_string(version) +
                           "; protocols 0 to 5 are supported");
-      return true;
+      return;
     case 0x95:  // FRAME
       if (std::uint64_t const length = number<std::uint64_t>(); length > left())
         throw PickleError("is truncated or not a pickle: a frame of " + std::to_string(length) +
                           " bytes was expected, and " + std::to_string(left()) + " are left");
-      return true;
-    case 'h':
-      push_shared(memo(number<std::uint8_t>()));
-      return true;
-    case 'j':
-      --at_;
-      push_references();
-      return true;
-    case 'g':
-      push_shared(memo(index_line()));
-      return true;
-    case 0x94:
-      put(memo_.size() + sparse_.size());
-      return true;
-    case 'q':
-      put(number<std::uint8_t>());
-      return true;
-    case 'r':
-      put(number<std::uint32_t>());
-      return true;
-    case 'p':
-      put(index_line());
-      return true;
-    case '(':
-      marks_.push_back(stack_.size());
-      return true;
+      return;
+    case 'h': return push_shared(memo(number<std::uint8_t>()));
+    case 'j': return push_references();
+    case 'g': return push_shared(memo(index_line()));
+    case 0x94: return put(memo_.size() + sparse_.size());
+    case 'q': return put(number<std::uint8_t>());
+    case 'r': return put(number<std::uint32_t>());
+    case 'p': return put(index_line());
+    case '(': marks_.push_back(stack_.size()); return;
     case '0':
       if (!marks_.empty() && marks_.back() == stack_.size())
         marks_.pop_back();
       else
         pop();
-      return true;
-    case '1':
-      stack_.resize(pop_mark());
-      return true;
-    case '2':
-      if (stack_.empty()) broken();
-      push_shared(stack_.back());
-      return true;
-    case 'N':
-      push({});
-      return true;
+      return;
+    case '1': stack_.resize(pop_mark()); return;
+    case '2': return push_shared(stack_[last(1)]);
+    case 'N': return push({});
     case 0x88:
-    case 0x89:
-      push({Value::kFlag, op == 0x88});
-      return true;
-    case 'K':
-      push({Value::kWhole, number<std::uint8_t>()});
-      return true;
-    case 'M':
-      push({Value::kWhole, number<std::uint16_t>()});
-      return true;
-    case 'J':
-      push({Value::kWhole, number<std::int32_t>()});
-      return true;
+    case 0x89: return push({Value::kFlag, op == 0x88});
+    case 'K': return push({Value::kWhole, number<std::uint8_t>()});
+    case 'M': return push({Value::kWhole, number<std::uint16_t>()});
+    case 'J': return push({Value::kWhole, number<std::int32_t>()});
     case 0x8a: {
       std::uint64_t const length = number<std::uint8_t>();
       if (length > kMostDigits)
         throw PickleError("holds a number of " + std::to_string(length) + " bytes");
-      push_long(take(length, kMostDigits));
-      return true;
+      return push_long(take(length, kMostDigits));
     }
-    case 0x8b:
-      push_long(take(number<std::uint32_t>(), kMostDigits));
-      return true;
+    case 0x8b: return push_long(take(number<std::uint32_t>(), kMostDigits));
     case 'I':
-    case 'L':
-      push_digits(line());
-      return true;
+    case 'L': return push_digits(line());
     case 'F': {
       std::string_view const text = line().substr(0, kMostDigits);
       double value = 0;
       auto const [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
       if (error == std::errc::invalid_argument || end != text.data() + text.size()) broken();
-      push_float(value);
-      return true;
+      return push_float(value);
     }
     case 'G': {
       std::uint64_t bits = 0;
       for (char const byte : take(8, 8)) bits = bits << 8 | static_cast<std::uint8_t>(byte);
-      push_float(std::bit_cast<double>(bits));
-      return true;
+      return push_float(std::bit_cast<double>(bits));
     }
-    case 'X':
-      push_text(Value::kText, take(number<std::uint32_t>(), kMostText));
-      return true;
-    case 0x8c:
-      push_text(Value::kText, take(number<std::uint8_t>(), kMostText));
-      return true;
-    case 0x8d:
-      push_text(Value::kText, take(number<std::uint64_t>(), kMostText));
-      return true;
+    case 'X': return push_text(Value::kText, take(number<std::uint32_t>(), kMostText));
+    case 0x8c: return push_text(Value::kText, take(number<std::uint8_t>(), kMostText));
+    case 0x8d: return push_text(Value::kText, take(number<std::uint64_t>(), kMostText));
     case 'T':
-      push_text(Value::kText, utf8_of_latin1(take(number<std::uint32_t>(), kMostText)));
-      return true;
+      return push_text(Value::kText, utf8_of_latin1(take(number<std::uint32_t>(), kMostText)));
     case 'U':
-      push_text(Value::kText, utf8_of_latin1(take(number<std::uint8_t>(), kMostText)));
-      return true;
+      return push_text(Value::kText, utf8_of_latin1(take(number<std::uint8_t>(), kMostText)));
     case 'S':
     case 'V': {
       auto const text = old_text_(static_cast<char>(op), line());
       if (!text) broken();
-      push_text(Value::kText, *text);
-      return true;
+      return push_text(Value::kText, *text);
     }
-    case 'B':
-      push_text(Value::kBytes, take(number<std::uint32_t>(), kMostText));
-      return true;
-    case 'C':
-      push_text(Value::kBytes, take(number<std::uint8_t>(), kMostText));
-      return true;
+    case 'B': return push_text(Value::kBytes, take(number<std::uint32_t>(), kMostText));
+    case 'C': return push_text(Value::kBytes, take(number<std::uint8_t>(), kMostText));
     case 0x8e:
-    case 0x96:
-      push_text(Value::kBytes, take(number<std::uint64_t>(), kMostText));
-      return true;
+    case 0x96: return push_text(Value::kBytes, take(number<std::uint64_t>(), kMostText));
     case ']':
     case 0x8f:  // EMPTY_SET, of which only the members matter
-      push_container(Value::kList, stack_.size());
-      return true;
-    case '}':
-      push_container(Value::kDict, stack_.size());
-      return true;
-    case ')':
-      push_container(Value::kTuple, stack_.size());
-      return true;
-    case 'a':
-      if (stack_.empty()) broken();
-      append(stack_.size() - 1);
-      return true;
+      return push_container(Value::kList, stack_.size());
+    case '}': return push_container(Value::kDict, stack_.size());
+    case ')': return push_container(Value::kTuple, stack_.size());
+    case 'a': return append(last(1));
     case 'e':
-    case 0x90:
-      append(pop_mark());
-      return true;
+    case 0x90: return append(pop_mark());
     case 'l':
-    case 0x91:
-      push_container(Value::kList, pop_mark());
-      return true;
-    case 's':
-      if (stack_.size() < 2) broken();
-      set_items(stack_.size() - 2, false);
-      return true;
-    case 'u':
-      set_items(pop_mark(), true);
-      return true;
+    case 0x91: return push_container(Value::kList, pop_mark());
+    case 's': return set_items(last(2), false);
+    case 'u': return set_items(pop_mark(), true);
     case 'd': {
       std::size_t const begin = pop_mark();
       stack_.insert(stack_.begin() + static_cast<std::ptrdiff_t>(begin), Value());
-      std::size_t const number = stack_.size();
-      push_container(Value::kDict, number);
+      push_container(Value::kDict, stack_.size());
       stack_[begin] = pop();
-      set_items(begin + 1, false);
-      return true;
+      return set_items(begin + 1, false);
     }
-    case 't':
-      push_container(Value::kTuple, pop_mark());
-      return true;
+    case 't': return push_container(Value::kTuple, pop_mark());
     case 0x85:
     case 0x86:
-    case 0x87: {
-      std::size_t const count = op - 0x84U;
-      if (count > stack_.size()) broken();
-      push_container(Value::kTuple, stack_.size() - count);
-      return true;
-    }
-    default:
-      return false;
+    case 0x87: return push_container(Value::kTuple, last(op - 0x84U));
+    default: refuse(op);
   }
 }
 
@@ -428,9 +347,14 @@ void PickleReader::push_container(Value::Kind kind, std::size_t begin) {
   push({kind, static_cast<std::int64_t>(index)});
 }
 
+// The place of the last values of the stack.
+std::size_t PickleReader::last(std::size_t count) const {
+  if (count > stack_.size()) broken();
+  return stack_.size() - count;
+}
+
 Value PickleReader::pop() {
-  if (stack_.empty()) broken();
-  Value const value = stack_.back();
+  Value const value = stack_[last(1)];
   stack_.pop_back();
   return value;
 }
@@ -455,8 +379,7 @@ Value& PickleReader::memo(std::uint64_t place) {
 }
 
 void PickleReader::put(std::uint64_t place) {
-  if (stack_.empty()) broken();
-  Value const value = stack_.back();
+  Value const value = stack_[last(1)];
   if (place < memo_.size() || sparse_.contains(place)) {
     Container* const replaced = container(memo(place));
     if (replaced && replaced->slot == place) replaced->slot = kNoSlot;
@@ -474,6 +397,7 @@ void PickleReader::put(std::uint64_t place) {
 
 // Reads references to the memo, which are most of a snapshot: its stacks of frames.
 void PickleReader::push_references() {
+  --at_;  // the opcode of the first one
   need(5);
   char const* at = data_.data() + at_;
   char const* const end = data_.data() + data_.size();

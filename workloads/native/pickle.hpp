@@ -173,13 +173,14 @@ class PickleReader {
   [[noreturn]] void refuse(std::uint8_t op);
 
   // The stack and the memo
-  bool act(std::uint8_t op);
+  void act(std::uint8_t op);
   void push(Value value) { stack_.push_back(value); }
   void push_text(Value::Kind kind, std::string_view text) { push({kind, texts_.number(text)}); }
   void push_long(std::string_view bytes);
   void push_digits(std::string_view line);
   void push_container(Value::Kind kind, std::size_t begin);
   void push_float(double value);
+  std::size_t last(std::size_t count) const;
   Value pop();
   std::size_t pop_mark();
   Container* container(Value value);

@@ -37,23 +37,17 @@ class Objects {
 
   nb::object of(Value value, int nested = 0) {
     switch (value.kind()) {
-      case Value::kNone:
-        return nb::none();
-      case Value::kFlag:
-        return nb::bool_(value.number() != 0);
-      case Value::kWhole:
-        return nb::int_(value.number());
-      case Value::kLong:
-        return from_bytes_(bytes(value), "little", "signed"_a = true);
-      case Value::kDigits:
-        return nb::steal(PyLong_FromString(text(value).c_str(), nullptr, 10));
+      case Value::kNone: return nb::none();
+      case Value::kFlag: return nb::bool_(value.number() != 0);
+      case Value::kWhole: return nb::int_(value.number());
+      case Value::kLong: return from_bytes_(bytes(value), "little", "signed"_a = true);
+      case Value::kDigits: return nb::steal(PyLong_FromString(text(value).c_str(), nullptr, 10));
       case Value::kFloat: {
         double number = 0;
         std::memcpy(&number, reader_.texts()[value.index()].data(), sizeof number);
         return nb::float_(number);
       }
-      case Value::kBytes:
-        return bytes(value);
+      case Value::kBytes: return bytes(value);
       case Value::kText:
         return once(value, [&] { return decoded(reader_.texts()[value.index()]); });
       case Value::kPair: {
@@ -63,10 +57,8 @@ class Objects {
       case Value::kStack:
         if (value.index() == 0) return nb::list();
         return once(value, [&] { return rows(0, reader_.stack(value.index())); });
-      case Value::kRow:
-        return rows(value.table(), {static_cast<std::uint32_t>(value.row())});
-      default:
-        return container(value, nested);
+      case Value::kRow: return rows(value.table(), {static_cast<std::uint32_t>(value.row())});
+      default: return container(value, nested);
     }
   }
 

@@ -40,12 +40,11 @@ std::optional<Value> PickleReader::as_row(std::vector<Value> const& items, std::
   for (Column const& column : table.columns)
     key += column.wide.empty() ? bytes_of(column.narrow.back()) : bytes_of(column.wide.back());
   std::size_t const row = frames_.number(key);
-  if (row == table.rows) {
+  if (row == table.rows)
     ++table.rows;
-  } else {
+  else
     for (Column& column : table.columns)
       column.wide.empty() ? column.narrow.pop_back() : column.wide.pop_back();
-  }
   return Value::row(kFrames, row);
 }
 
@@ -110,9 +109,7 @@ void PickleReader::add(Table& table, std::size_t number, Value const* value) {
       column.narrow.push_back(value ? static_cast<std::uint32_t>(value->index())
                                     : texts_.number({}));
       return;
-    case Holds::kChoice:
-      column.narrow.push_back(is(Value::kFlag) && value->number());
-      return;
+    case Holds::kChoice: column.narrow.push_back(is(Value::kFlag) && value->number()); return;
     case Holds::kPool: {
       Value found = value ? *value : Value(Value::kPair, kNoPair);
       if (is(Value::kList) && values(found).size() == 2)
@@ -165,22 +162,15 @@ void PickleReader::misfit(Table const& table, Field const& field, Value value) c
 
 std::string PickleReader::shown(Value value) const {
   switch (value.kind()) {
-    case Value::kNone:
-      return "None";
-    case Value::kFloat:
-      return "a float";
-    case Value::kBytes:
-      return "bytes";
-    case Value::kTuple:
-      return "a tuple";
+    case Value::kNone: return "None";
+    case Value::kFloat: return "a float";
+    case Value::kBytes: return "bytes";
+    case Value::kTuple: return "a tuple";
     case Value::kList:
-    case Value::kStack:
-      return "a list";
+    case Value::kStack: return "a list";
     case Value::kDict:
-    case Value::kRow:
-      return "a dict";
-    case Value::kFlag:
-      return value.number() ? "True" : "False";
+    case Value::kRow: return "a dict";
+    case Value::kFlag: return value.number() ? "True" : "False";
     case Value::kText:
     case Value::kDigits:
       return std::string(1, '\'').append(printable(texts_[value.index()])).append(1, '\'');

@@ -47,9 +47,7 @@ class PrivatePools {
   void apply(Op op, PoolId pool) {
     Use& use = uses_[pool];
     switch (op) {
-      case Op::kPoolCreate:
-        add(use);
-        break;
+      case Op::kPoolCreate: add(use); break;
       case Op::kPoolEnter:
         add(use);
         ++entered_;
@@ -69,11 +67,8 @@ class PrivatePools {
         --captures_;
         --use.captures;
         break;
-      case Op::kPoolRelease:
-        drop(use);
-        break;
-      default:
-        break;
+      case Op::kPoolRelease: drop(use); break;
+      default: break;
     }
   }
 

@@ -30,14 +30,10 @@ std::optional<double> parse_number(std::string_view text) {
 
 bool parses(OptionType type, std::string_view text) {
   switch (type) {
-    case OptionType::kBytes:
-      return parse_bytes(text).has_value();
-    case OptionType::kFlag:
-      return parse_flag(text).has_value();
-    case OptionType::kNumber:
-      return parse_number(text).has_value();
-    case OptionType::kText:
-      return true;
+    case OptionType::kBytes: return parse_bytes(text).has_value();
+    case OptionType::kFlag: return parse_flag(text).has_value();
+    case OptionType::kNumber: return parse_number(text).has_value();
+    case OptionType::kText: return true;
   }
   return false;
 }
@@ -54,14 +50,10 @@ std::string valid_names(std::span<Option const> declared) {
 
 std::string_view to_string(OptionType type) {
   switch (type) {
-    case OptionType::kBytes:
-      return "bytes";
-    case OptionType::kFlag:
-      return "true or false";
-    case OptionType::kNumber:
-      return "number";
-    case OptionType::kText:
-      return "text";
+    case OptionType::kBytes: return "bytes";
+    case OptionType::kFlag: return "true or false";
+    case OptionType::kNumber: return "number";
+    case OptionType::kText: return "text";
   }
   return "";
 }

@@ -56,12 +56,9 @@ constexpr StackRule kStackRules[kStacks] = {{Key::kBothEnds, 1, 1},
 // The larger it is, the lower the block.
 double key_of(Key key, double before, double after) {
   switch (key) {
-    case Key::kSum:
-      return before + after;
-    case Key::kShorter:
-      return std::min(before, after);
-    case Key::kBothEnds:
-      return after < before ? after : kLongestTime - before;
+    case Key::kSum: return before + after;
+    case Key::kShorter: return std::min(before, after);
+    case Key::kBothEnds: return after < before ? after : kLongestTime - before;
   }
   return 0;
 }

@@ -21,11 +21,6 @@ Shape contiguous(int type, int rank, int const* sizes) {
   return tensor;
 }
 
-Tensors& Tensors::get() {
-  static auto* instance = new Tensors;
-  return *instance;
-}
-
 void Tensors::set(Handle descriptor, Shape tensor) {
   std::lock_guard const lock(mutex_);
   tensors_[descriptor] = std::move(tensor);
@@ -71,9 +66,7 @@ NULL_GPU_API int null_cudnnGetProperty(int type, int* value) {
   return kSuccess;
 }
 
-NULL_GPU_API char const* null_cudnnGetErrorString(int status) {
-  return status == kSuccess ? "CUDNN_STATUS_SUCCESS" : "not supported by the null GPU";
-}
+NULL_GPU_TEXTS(cudnnGetErrorString)
 
 NULL_GPU_API void null_cudnnGetLastErrorString(char* text, Size size) {
   if (size != 0) *text = '\0';
@@ -81,18 +74,14 @@ NULL_GPU_API void null_cudnnGetLastErrorString(char* text, Size size) {
 
 NULL_GPU_DOES(cudnnCreate, (Handle * handle), *handle = Machine::get().new_handle())
 NULL_GPU_DOES(cudnnGetStream, (Handle, Handle* stream), *stream = nullptr)
-NULL_GPU_ALIAS(cudnnCreateActivationDescriptor, cudnnCreate);
-NULL_GPU_ALIAS(cudnnCreateCTCLossDescriptor, cudnnCreate);
-NULL_GPU_ALIAS(cudnnCreateConvolutionDescriptor, cudnnCreate);
-NULL_GPU_ALIAS(cudnnCreateDropoutDescriptor, cudnnCreate);
-NULL_GPU_ALIAS(cudnnCreateFilterDescriptor, cudnnCreate);
-NULL_GPU_ALIAS(cudnnCreatePoolingDescriptor, cudnnCreate);
-NULL_GPU_ALIAS(cudnnCreateRNNDataDescriptor, cudnnCreate);
-NULL_GPU_ALIAS(cudnnCreateRNNDescriptor, cudnnCreate);
-NULL_GPU_ALIAS(cudnnCreateSpatialTransformerDescriptor, cudnnCreate);
-NULL_GPU_ALIAS(cudnnCreateTensorDescriptor, cudnnCreate);
+NULL_GPU_ALIASES(null_cudnnCreate, null_cudnnCreateActivationDescriptor,
+                 null_cudnnCreateCTCLossDescriptor, null_cudnnCreateConvolutionDescriptor,
+                 null_cudnnCreateDropoutDescriptor, null_cudnnCreateFilterDescriptor,
+                 null_cudnnCreatePoolingDescriptor, null_cudnnCreateRNNDataDescriptor,
+                 null_cudnnCreateRNNDescriptor, null_cudnnCreateSpatialTransformerDescriptor,
+                 null_cudnnCreateTensorDescriptor);
 NULL_GPU_DOES(cudnnDestroyTensorDescriptor, (Handle descriptor), Tensors::get().destroy(descriptor))
-NULL_GPU_ALIAS(cudnnDestroyFilterDescriptor, cudnnDestroyTensorDescriptor);
+NULL_GPU_ALIASES(null_cudnnDestroyTensorDescriptor, null_cudnnDestroyFilterDescriptor);
 
 NULL_GPU_API int null_cudnnSetTensorNdDescriptor(Handle descriptor, int type, int rank,
                                                  int const* sizes, int const* strides) {

@@ -42,9 +42,8 @@ struct Shape {
 Shape contiguous(int type, int rank, int const* sizes);
 
 // Tensors and filters by their descriptors.
-class Tensors {
+class Tensors : public Only<Tensors> {
  public:
-  static Tensors& get();
   void set(Handle descriptor, Shape tensor);
   Shape of(Handle descriptor);
   void destroy(Handle descriptor);

@@ -52,15 +52,11 @@ Size bytes_of(int type) {
     case kTypeInt64:
     case kTypeDouble:
     case kTypeAddress:
-    case kTypeDescriptor:
-      return 8;
+    case kTypeDescriptor: return 8;
     case kTypeBoolean:
-    case kTypeChar:
-      return 1;
-    case kTypeFraction:
-      return 16;
-    default:
-      return 4;  // enumerations, float, int
+    case kTypeChar: return 1;
+    case kTypeFraction: return 16;
+    default: return 4;  // enumerations, float, int
   }
 }
 
@@ -124,10 +120,9 @@ void copy_values(Attribute const& attribute, std::int64_t wanted, void* out) {
     std::memcpy(out, attribute.bytes.data(), count * bytes_of(attribute.type));
     return;
   }
-  for (Size index = 0; index < count; ++index) {
+  for (Size index = 0; index < count; ++index)
     if (auto* const descriptor = static_cast<Descriptor**>(out)[index])
       descriptor->content = attribute.contents[index];
-  }
 }
 
 // The count of an attribute that the program has not set; 0 if it is unknown. Writes the value to
@@ -148,12 +143,9 @@ std::int64_t compute(Content const& content, int name, std::int64_t wanted, void
       }
       return wanted > 0 ? std::min(wanted, count) : count;
     }
-    case kPlanWorkspace:
-      return number(static_cast<std::int64_t>(workspace_of_plan(content)));
-    case kConfigWorkspace:
-      return number(0);
-    case kGraphEngines:
-      return number(1);
+    case kPlanWorkspace: return number(static_cast<std::int64_t>(workspace_of_plan(content)));
+    case kConfigWorkspace: return number(0);
+    case kGraphEngines: return number(1);
     case kEngineNumericalNotes:
       if (index_of(&content) != kEngineWithWorkspace) return 0;
       if (wanted > 0 && out != nullptr) *static_cast<int*>(out) = kTensorCores;
@@ -161,8 +153,7 @@ std::int64_t compute(Content const& content, int name, std::int64_t wanted, void
     case kConfigShared:
       if (wanted > 0 && out != nullptr) *static_cast<int*>(out) = 0;
       return 1;
-    default:
-      return 0;
+    default: return 0;
   }
 }
 
@@ -195,9 +186,8 @@ NULL_GPU_API int null_cudnnBackendSetAttribute(void* descriptor, int name, int t
   Attribute attribute{type, count, {}, {}};
   if (type == kTypeDescriptor) {
     auto* const* const others = static_cast<Descriptor* const*>(values);
-    for (std::int64_t index = 0; index < count; ++index) {
+    for (std::int64_t index = 0; index < count; ++index)
       attribute.contents.push_back(others[index] == nullptr ? nullptr : others[index]->content);
-    }
   } else if (values != nullptr) {
     auto const* const bytes = static_cast<char const*>(values);
     attribute.bytes.assign(bytes, bytes + static_cast<Size>(count) * bytes_of(type));

@@ -24,9 +24,8 @@ Size workspace_of(Handle input, Handle filter, Handle output, Pass pass) {
 // Writes the algorithms whose workspace has at most `limit` bytes, the fastest first.
 int offer(Size workspace, Size limit, int wanted, int* count, AlgorithmPerformance* out) {
   std::vector<AlgorithmPerformance> found;
-  if (workspace != 0 && workspace <= limit) {
+  if (workspace != 0 && workspace <= limit)
     found.push_back({kWithWorkspace, kSuccess, 1.0F, workspace, kDeterministic, kTensorOperations});
-  }
   found.push_back({kWithoutWorkspace, kSuccess, 2.0F, 0, kDeterministic, kDefaultMath});
   *count = std::min(wanted, static_cast<int>(found.size()));
   std::copy_n(found.begin(), *count, out);
@@ -72,6 +71,5 @@ NULL_GPU_API int null_cudnnConvolutionForward(Handle, void const*, Handle, void 
   launched(nullptr);
   return kSuccess;
 }
-NULL_GPU_ALIAS(cudnnConvolutionBiasActivationForward, cudnnConvolutionForward);
-NULL_GPU_ALIAS(cudnnConvolutionBackwardData, cudnnConvolutionForward);
-NULL_GPU_ALIAS(cudnnConvolutionBackwardFilter, cudnnConvolutionForward);
+NULL_GPU_ALIASES(null_cudnnConvolutionForward, null_cudnnConvolutionBiasActivationForward,
+                 null_cudnnConvolutionBackwardData, null_cudnnConvolutionBackwardFilter);

@@ -49,16 +49,10 @@ constexpr Size kBesideValues = 256;       // bytes
 
 std::mutex mutex;
 
-auto& networks() {
-  static auto* instance = new std::unordered_map<Handle, Network>;
-  return *instance;
-}
+struct Networks : std::unordered_map<Handle, Network>, Only<Networks> {};
 
 // The padded length of a batch in elements: the longest sequence times the number of sequences.
-auto& batch_lengths() {
-  static auto* instance = new std::unordered_map<Handle, Size>;
-  return *instance;
-}
+struct BatchLengths : std::unordered_map<Handle, Size>, Only<BatchLengths> {};
 
 }  // namespace
 
@@ -66,32 +60,32 @@ NULL_GPU_API int null_cudnnSetRNNDescriptor_v8(Handle descriptor, int, int mode,
                                                int direction, int, int type, int, int, int input,
                                                int hidden, int projected, int layers) {
   std::lock_guard const lock(mutex);
-  networks()[descriptor] = {mode, bias, direction, type, input, hidden, projected, layers};
+  Networks::get()[descriptor] = {mode, bias, direction, type, input, hidden, projected, layers};
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudnnSetRNNDataDescriptor(Handle descriptor, int, int, int longest, int batch,
                                                 int, int const*, void*) {
   std::lock_guard const lock(mutex);
-  batch_lengths()[descriptor] = Size(longest) * batch;
+  BatchLengths::get()[descriptor] = Size(longest) * batch;
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudnnDestroyRNNDescriptor(Handle descriptor) {
   std::lock_guard const lock(mutex);
-  networks().erase(descriptor);
+  Networks::get().erase(descriptor);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudnnDestroyRNNDataDescriptor(Handle descriptor) {
   std::lock_guard const lock(mutex);
-  batch_lengths().erase(descriptor);
+  BatchLengths::get().erase(descriptor);
   return kSuccess;
 }
 
 NULL_GPU_API int null_cudnnGetRNNWeightSpaceSize(Handle, Handle descriptor, Size* bytes) {
   std::lock_guard const lock(mutex);
-  Network const& network = networks()[descriptor];
+  Network const& network = Networks::get()[descriptor];
   *bytes = network.before_bias(network.pseudo_layers(), 0) * element_bytes(network.type);
   return kSuccess;
 }
@@ -101,7 +95,7 @@ NULL_GPU_API int null_cudnnGetRNNWeightParams(Handle, Handle descriptor, int pse
                                               void** matrix_address, Handle bias_descriptor,
                                               void** bias_address) {
   std::lock_guard const lock(mutex);
-  Network const& network = networks()[descriptor];
+  Network const& network = Networks::get()[descriptor];
   bool const has_matrix = matrix < network.matrices();
   Size const unit = element_bytes(network.type);
   if (matrix_address != nullptr) {
@@ -126,9 +120,9 @@ NULL_GPU_API int null_cudnnGetRNNWeightParams(Handle, Handle descriptor, int pse
 NULL_GPU_API int null_cudnnGetRNNTempSpaceSizes(Handle, Handle descriptor, int training,
                                                 Handle input, Size* work, Size* reserve) {
   std::lock_guard const lock(mutex);
-  Network const& network = networks()[descriptor];
-  Size const state =
-      batch_lengths()[input] * network.hidden * network.directions() * element_bytes(network.type);
+  Network const& network = Networks::get()[descriptor];
+  Size const state = BatchLengths::get()[input] * network.hidden * network.directions() *
+                     element_bytes(network.type);
   auto const chosen = [](Rule rule, Size bytes) {
     auto const& assumed = assumption(rule);
     return asked(rule, assumed.is("gates") ? bytes : assumed.bytes);

@@ -107,9 +107,8 @@ Size padded(std::int64_t channels, int type) {
 // Bytes of a copy of a tensor or a filter, if its first two dimensions are as given.
 Size copy_bytes(Shape const& shape, Size first, Size second) {
   Size bytes = first * second * element_bytes(shape.type);
-  for (Size axis = 2; axis < shape.sizes.size(); ++axis) {
+  for (Size axis = 2; axis < shape.sizes.size(); ++axis)
     bytes *= static_cast<Size>(shape.sizes[axis]);
-  }
   return bytes;
 }
 
@@ -233,9 +232,8 @@ Size by_layout(Convolution const& convolution) {
   if (is_grouped(convolution)) return in_groups(convolution, sums);
   if (of_one_pixel(filter)) return product(convolution, sums);
   auto const channels = static_cast<Size>(input.sizes[1]);
-  if (is_measured() && channels < kFewChannels && pass != Pass::kInputGradient) {
+  if (is_measured() && channels < kFewChannels && pass != Pass::kInputGradient)
     return of_few_channels(convolution);
-  }
   bool const written = is_measured() && input.type == kFloat && pass == Pass::kForward &&
                        channels < kMostChannelsWritten && Size(output.sizes[1]) > kSmallTile;
   return transposed_or_padded(convolution, !written, true) + sums;

@@ -25,12 +25,10 @@ static_assert(sizeof(Heuristic) == 96);
 }  // namespace
 
 NULL_GPU_DOES(cublasCreate_v2, (Handle * handle), *handle = Machine::get().new_handle())
-NULL_GPU_ALIAS(cublasLtCreate, cublasCreate_v2);
-NULL_GPU_ALIAS(cublasLtMatmulDescCreate, cublasCreate_v2);
-NULL_GPU_ALIAS(cublasLtMatmulPreferenceCreate, cublasCreate_v2);
-NULL_GPU_ALIAS(cublasLtMatrixLayoutCreate, cublasCreate_v2);
+NULL_GPU_ALIASES(null_cublasCreate_v2, null_cublasLtCreate, null_cublasLtMatmulDescCreate,
+                 null_cublasLtMatmulPreferenceCreate, null_cublasLtMatrixLayoutCreate);
 NULL_GPU_DOES(cublasGetMathMode, (Handle, int* mode), *mode = 0)
-NULL_GPU_ALIAS(cublasGetPointerMode_v2, cublasGetMathMode);
+NULL_GPU_ALIASES(null_cublasGetMathMode, null_cublasGetPointerMode_v2);
 NULL_GPU_DOES(cublasGetVersion_v2, (Handle, int* version),
               *version = Machine::get().settings().cuda_version / 1000 * 10000)
 
@@ -147,29 +145,16 @@ WORKSPACE(cusparseSpSV_bufferSize, Rule::kSparse, Size, 1, 9)
 WORKSPACE(cusparseXcsrsort_bufferSizeExt, Rule::kSparse, Size, 1, 6)
 WORKSPACE(cusparseXcoosort_bufferSizeExt, Rule::kSparse, Size, 1, 6)
 
-NULL_GPU_ALIAS(cusolverDnCreate, cublasCreate_v2);
-NULL_GPU_ALIAS(cusolverDnCreateParams, cublasCreate_v2);
-NULL_GPU_ALIAS(cusolverDnCreateSyevjInfo, cublasCreate_v2);
-NULL_GPU_ALIAS(cusolverDnCreateGesvdjInfo, cublasCreate_v2);
-NULL_GPU_ALIAS(cusparseCreate, cublasCreate_v2);
-NULL_GPU_ALIAS(cusparseCreateMatDescr, cublasCreate_v2);
-NULL_GPU_ALIAS(cusparseCreateCsr, cublasCreate_v2);
-NULL_GPU_ALIAS(cusparseCreateCoo, cublasCreate_v2);
-NULL_GPU_ALIAS(cusparseCreateDnMat, cublasCreate_v2);
-NULL_GPU_ALIAS(cusparseCreateDnVec, cublasCreate_v2);
-NULL_GPU_ALIAS(cusparseSpSM_createDescr, cublasCreate_v2);
-NULL_GPU_ALIAS(cusparseSpSV_createDescr, cublasCreate_v2);
-
-NULL_GPU_API char const* null_cusparseGetErrorString(int status) {
-  return status == kSuccess ? "success" : "not supported by the null GPU";
-}
-NULL_GPU_ALIAS(cusparseGetErrorName, cusparseGetErrorString);
-NULL_GPU_ALIAS(cusparseLtGetErrorName, cusparseGetErrorString);
-NULL_GPU_ALIAS(cusparseLtGetErrorString, cusparseGetErrorString);
-NULL_GPU_ALIAS(cublasGetStatusName, cusparseGetErrorString);
-NULL_GPU_ALIAS(cublasGetStatusString, cusparseGetErrorString);
-NULL_GPU_ALIAS(cublasLtGetStatusName, cusparseGetErrorString);
-NULL_GPU_ALIAS(cublasLtGetStatusString, cusparseGetErrorString);
+NULL_GPU_ALIASES(null_cublasCreate_v2, null_cusolverDnCreate, null_cusolverDnCreateParams,
+                 null_cusolverDnCreateSyevjInfo, null_cusolverDnCreateGesvdjInfo,
+                 null_cusparseCreate, null_cusparseCreateMatDescr, null_cusparseCreateCsr,
+                 null_cusparseCreateCoo, null_cusparseCreateDnMat, null_cusparseCreateDnVec,
+                 null_cusparseSpSM_createDescr, null_cusparseSpSV_createDescr);
+NULL_GPU_TEXTS(cusparseGetErrorString)
+NULL_GPU_ALIASES(null_cusparseGetErrorString, null_cusparseGetErrorName,
+                 null_cusparseLtGetErrorName, null_cusparseLtGetErrorString,
+                 null_cublasGetStatusName, null_cublasGetStatusString, null_cublasLtGetStatusName,
+                 null_cublasLtGetStatusString);
 
 NULL_GPU_API int null_cufftCreate(int* plan) {
   static std::atomic<int> last = 0;

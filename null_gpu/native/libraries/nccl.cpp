@@ -33,41 +33,31 @@ Size bytes_of(int type, Size count) {
 
 NULL_GPU_DOES(ncclGetVersion, (int* version), *version = Machine::get().settings().nccl_version)
 NULL_GPU_DOES(ncclGetUniqueId, (UniqueId * id), std::memset(id, 1, sizeof *id))
-
-NULL_GPU_API int null_ncclCommInitRank(Handle* out, int ranks, UniqueId, int rank) {
-  return make(out, ranks, rank);
-}
-NULL_GPU_ALIAS(ncclCommInitRankConfig, ncclCommInitRank);
-
-NULL_GPU_API int null_ncclCommInitRankScalable(Handle* out, int ranks, int rank) {
-  return make(out, ranks, rank);
-}
+NULL_GPU_GIVES(ncclCommInitRank, (Handle * out, int ranks, UniqueId, int rank),
+               make(out, ranks, rank))
+NULL_GPU_ALIASES(null_ncclCommInitRank, null_ncclCommInitRankConfig);
+NULL_GPU_GIVES(ncclCommInitRankScalable, (Handle * out, int ranks, int rank),
+               make(out, ranks, rank))
 
 NULL_GPU_API int null_ncclCommInitAll(Handle* out, int count, int const* devices) {
-  for (int rank = 0; rank < count; ++rank) {
+  for (int rank = 0; rank < count; ++rank)
     out[rank] = new Communicator{count, rank, devices == nullptr ? rank : devices[rank]};
-  }
   return kSuccess;
 }
 
 // One rank does not know how many ranks chose the same color, so the new communicator has as many
 // ranks as its parent.
-NULL_GPU_API int null_ncclCommSplit(Handle parent, int, int key, Handle* out, void*) {
-  return make(out, of(parent).ranks, key < of(parent).ranks ? key : 0);
-}
-
+NULL_GPU_GIVES(ncclCommSplit, (Handle parent, int, int key, Handle* out, void*),
+               make(out, of(parent).ranks, key < of(parent).ranks ? key : 0))
 NULL_GPU_DOES(ncclCommDestroy, (Handle communicator),
               delete static_cast<Communicator*>(communicator))
-NULL_GPU_ALIAS(ncclCommAbort, ncclCommDestroy);
+NULL_GPU_ALIASES(null_ncclCommDestroy, null_ncclCommAbort);
 NULL_GPU_DOES(ncclCommCount, (Handle communicator, int* count), *count = of(communicator).ranks)
 NULL_GPU_DOES(ncclCommUserRank, (Handle communicator, int* rank), *rank = of(communicator).rank)
 NULL_GPU_DOES(ncclCommCuDevice, (Handle communicator, int* device),
               *device = of(communicator).device)
 NULL_GPU_DOES(ncclCommGetAsyncError, (Handle, int* error), *error = kSuccess)
-
-NULL_GPU_API char const* null_ncclGetErrorString(int status) {
-  return status == kSuccess ? "no error" : "not supported by the null GPU";
-}
+NULL_GPU_TEXTS(ncclGetErrorString)
 
 NULL_GPU_API char const* null_ncclGetLastError(Handle) { return ""; }
 
@@ -98,15 +88,12 @@ NULL_GPU_API int null_ncclAllReduce(void const* from, void* to, Size count, int 
   if (from != nullptr && to != nullptr) Values::get().receive(to, from, bytes_of(type, count));
   return kSuccess;
 }
-NULL_GPU_ALIAS(ncclReduce, ncclAllReduce);
-NULL_GPU_ALIAS(ncclBroadcast, ncclAllReduce);
-NULL_GPU_ALIAS(ncclReduceScatter, ncclAllReduce);
+NULL_GPU_ALIASES(null_ncclAllReduce, null_ncclReduce, null_ncclBroadcast, null_ncclReduceScatter);
 
 NULL_GPU_API int null_ncclAllGather(void const* from, void* to, Size count, int type,
                                     Handle communicator) {
   Size const bytes = bytes_of(type, count);
-  for (int rank = 0; rank < of(communicator).ranks; ++rank) {
+  for (int rank = 0; rank < of(communicator).ranks; ++rank)
     Values::get().receive(static_cast<char*>(to) + rank * bytes, from, bytes);
-  }
   return kSuccess;
 }

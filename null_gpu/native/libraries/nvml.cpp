@@ -20,14 +20,8 @@ struct Memory {  // nvmlMemory_t
 }  // namespace
 
 NULL_GPU_API int null_nvmlInit() { return kSuccess; }
-NULL_GPU_ALIAS(nvmlInit_v2, nvmlInit);
-NULL_GPU_ALIAS(nvmlInitWithFlags, nvmlInit);
-NULL_GPU_ALIAS(nvmlShutdown, nvmlInit);
-
-NULL_GPU_API char const* null_nvmlErrorString(int status) {
-  return status == kSuccess ? "Success" : "Not supported by the null GPU";
-}
-
+NULL_GPU_ALIASES(null_nvmlInit, null_nvmlInit_v2, null_nvmlInitWithFlags, null_nvmlShutdown);
+NULL_GPU_TEXTS(nvmlErrorString)
 NULL_GPU_DOES(nvmlDeviceGetCount_v2, (unsigned* count),
               *count = static_cast<unsigned>(Machine::get().settings().count))
 NULL_GPU_DOES(nvmlDeviceGetHandleByIndex_v2, (unsigned card, Handle* device),
@@ -65,11 +59,7 @@ NULL_GPU_DOES(nvmlSystemGetCudaDriverVersion_v2, (int* version),
 NULL_GPU_DOES(nvmlDeviceGetComputeRunningProcesses, (Handle, unsigned* count, void*), *count = 0)
 NULL_GPU_DOES(nvmlDeviceGetNvLinkRemoteDeviceType, (Handle, unsigned, int* type),
               *type = 255)  // NVML_NVLINK_DEVICE_TYPE_UNKNOWN
-
-NULL_GPU_API int null_nvmlDeviceGetNvLinkRemotePciInfo_v2(Handle, unsigned, void*) {
-  return kNvmlNotSupported;
-}
-
+NULL_GPU_GIVES(nvmlDeviceGetNvLinkRemotePciInfo_v2, (Handle, unsigned, void*), kNvmlNotSupported)
 NULL_GPU_DOES(nvmlDeviceGetP2PStatus, (Handle, Handle, int, int* status),
               *status = 0)  // NVML_P2P_STATUS_OK
 

@@ -25,18 +25,14 @@ NULL_GPU_API int null_nvrtcVersion(int* major, int* minor) {
 }
 
 NULL_GPU_DOES(nvrtcCreateProgram, (Handle * program), *program = Machine::get().new_handle())
-
-NULL_GPU_API char const* null_nvrtcGetErrorString(int status) {
-  return status == kSuccess ? "NVRTC_SUCCESS" : "not supported by the null GPU";
-}
-
+NULL_GPU_TEXTS(nvrtcGetErrorString)
 NULL_GPU_DOES(nvrtcGetLoweredName, (Handle, char const* name, char const** lowered),
               *lowered = name)
 
 NULL_GPU_API int null_nvrtcGetPTXSize(Handle, Size* size) { return size_is(size, kCode); }
-NULL_GPU_ALIAS(nvrtcGetCUBINSize, nvrtcGetPTXSize);
+NULL_GPU_ALIASES(null_nvrtcGetPTXSize, null_nvrtcGetCUBINSize);
 NULL_GPU_API int null_nvrtcGetProgramLogSize(Handle, Size* size) { return size_is(size, 1); }
 NULL_GPU_DOES(nvrtcGetPTX, (Handle, char* out), std::memset(out, 0, kCode))
-NULL_GPU_ALIAS(nvrtcGetCUBIN, nvrtcGetPTX);
+NULL_GPU_ALIASES(null_nvrtcGetPTX, null_nvrtcGetCUBIN);
 NULL_GPU_DOES(nvrtcGetProgramLog, (Handle, char* log), *log = '\0')
 NULL_GPU_DOES(cuptiGetResultString, (int, char const** text), *text = "the null GPU has no CUPTI")

@@ -23,17 +23,12 @@ constexpr std::array<std::string_view, kRules> kNames{
     "sparse_workspace",      "fft_workspace",
 };
 
-struct Seen {
+struct Seen : Only<Seen> {
   std::mutex mutex;
   std::vector<WorkspaceUse> uses;
   std::array<std::uint64_t, kRules> without{};  // requests that were answered with 0 bytes
   Size most = 0;                                // bytes that one of these may ask for elsewhere
 };
-
-Seen& seen() {
-  static auto* made = new Seen;
-  return *made;
-}
 
 std::array<Assumption, kRules>& assumptions() {
   static std::array<Assumption, kRules> made;
@@ -46,8 +41,8 @@ void add(Rule rule, Address address, Size bytes) {
   int const device = address == 0
                          ? current_device()
                          : Machine::get().device_of(reinterpret_cast<void const*>(address));
-  std::lock_guard const lock(seen().mutex);
-  seen().uses.push_back(
+  std::lock_guard const lock(Seen::get().mutex);
+  Seen::get().uses.push_back(
       {address, bytes, static_cast<std::uint64_t>(time), device, static_cast<int>(rule)});
 }
 
@@ -76,13 +71,13 @@ void used(Rule rule, void const* address, Size bytes) {
 }
 
 void used_none(Rule rule) {
-  std::lock_guard const lock(seen().mutex);
-  ++seen().without[static_cast<Size>(rule)];
+  std::lock_guard const lock(Seen::get().mutex);
+  ++Seen::get().without[static_cast<Size>(rule)];
 }
 
 void may_ask(Size bytes) {
-  std::lock_guard const lock(seen().mutex);
-  seen().most = std::max(seen().most, bytes);
+  std::lock_guard const lock(Seen::get().mutex);
+  Seen::get().most = std::max(Seen::get().most, bytes);
 }
 
 }  // namespace allocbench::null_gpu
@@ -101,23 +96,23 @@ NULL_GPU_API char const* null_workspace_rules() {
 // How many requests of each rule were answered with 0 bytes.
 NULL_GPU_API void null_workspaces_unknown(std::uint64_t* out) {
   using namespace allocbench::null_gpu;
-  std::lock_guard const lock(seen().mutex);
-  std::ranges::copy(seen().without, out);
+  std::lock_guard const lock(Seen::get().mutex);
+  std::ranges::copy(Seen::get().without, out);
 }
 
 // The bytes of the largest workspace that a request answered with 0 bytes may have.
 NULL_GPU_API std::uint64_t null_workspace_bound() {
   using namespace allocbench::null_gpu;
-  std::lock_guard const lock(seen().mutex);
-  return seen().most;
+  std::lock_guard const lock(Seen::get().mutex);
+  return Seen::get().most;
 }
 
 // Write the workspaces that were allocated so far, at most `count`; returns how many there are.
 NULL_GPU_API std::uint64_t null_workspaces(allocbench::null_gpu::WorkspaceUse* out,
                                            std::uint64_t count) {
   using namespace allocbench::null_gpu;
-  std::lock_guard const lock(seen().mutex);
-  auto const& uses = seen().uses;
+  std::lock_guard const lock(Seen::get().mutex);
+  auto const& uses = Seen::get().uses;
   std::copy_n(uses.begin(), std::min<Size>(count, uses.size()), out);
   return uses.size();
 }
