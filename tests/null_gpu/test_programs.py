@@ -299,6 +299,13 @@ def test_every_library_answers(version: str, tmp_path: Path) -> None:
 
 
 @of_each_version
+def test_recurrent_layers_have_projections(version: str, tmp_path: Path) -> None:
+    found = seen("projected", tmp_path, version=version)
+    shapes = [[5, 3, 64], [4, 3, 32], [4, 3, 128], [32, 128]]
+    assert found == {"shapes": shapes, "distinct": True}
+
+
+@of_each_version
 def test_workers_and_forks(version: str, tmp_path: Path) -> None:
     found = seen("processes", tmp_path, version=version)
     assert found["sums"] == [120.0, 376.0, 632.0, 888.0]

@@ -39,8 +39,9 @@ class Task:
 
 
 def blind() -> Iterator[Task]:
-    """The second round of runs that were predicted before they are measured."""
-    yield Task("blind", "second", "tasks.blind", seconds=480, gib=BLIND)
+    """Rounds of runs that were predicted before they are measured."""
+    for name in ("second", "third"):
+        yield Task("blind", name, "tasks.blind", ("--round", name), seconds=480, gib=BLIND)
 
 
 def published() -> Iterator[Task]:

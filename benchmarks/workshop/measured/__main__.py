@@ -7,7 +7,7 @@
         [--null null:h100]
     python -m benchmarks.workshop.measured compare --into FOLDER
 
-`--second` is about the runs of `second.txt`; their results are in benchmarks/results/second.
+`--round second` is about the runs of `second.txt`; their results are in benchmarks/results/second.
 `predict` needs no GPU. `run` needs one, and the Python that runs it must have what the programs
 import; with `--null` it rehearses on a null GPU. Predictions are in the folder of `--results`.
 """
@@ -26,9 +26,13 @@ from allocbench.null_gpu import device, launch
 from allocbench.null_gpu.torch_build import NullGpuError
 from benchmarks.workshop.gpu.provenance import NULL, ROOT
 from benchmarks.workshop.measured import measure, predict, report
-from benchmarks.workshop.measured.plan import CONVOLUTIONS, EARLIER, FIRST, SECOND, runs
+from benchmarks.workshop.measured.plan import CONVOLUTIONS, EARLIER, ROUNDS, runs
 
-RESULTS, RESULTS_OF_SECOND = (ROOT / "benchmarks" / "results" / name for name in ("h100", "second"))
+RESULTS = {
+    name: ROOT / "benchmarks" / "results" / folder
+    for name, folder in (("first", "h100"), ("second", "second"), ("third", "third"))
+}
+"""The folder of each round."""
 PREDICTIONS = "predictions.json"
 AFTER = "predictions-after.json"
 """Predictions that were made when the measurements were known."""
@@ -43,7 +47,7 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("what", choices=("predict", "run", "compare"))
-    parser.add_argument("--second", action="store_true", help="the runs of the second round")
+    parser.add_argument("--round", choices=ROUNDS, default="first", help="which runs")
     parser.add_argument("--results", type=Path, help="folder of the predictions")
     parser.add_argument("--into", type=Path, help="folder of the measurements")
     parser.add_argument("--only", default="", help="runs whose name contains this")
@@ -67,8 +71,8 @@ def arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 def main(given: Sequence[str] | None = None) -> int:
     """The exit code: 2 for a wrong command line, 3 if the time was too short for all runs."""
     told = arguments(given)
-    table = SECOND if told.second else FIRST
-    told.results = told.results or (RESULTS_OF_SECOND if told.second else RESULTS)
+    table = ROUNDS[told.round]
+    told.results = told.results or RESULTS[told.round]
     told.into = told.into or told.results
     chosen = [run for run in runs(table) if told.only in run.name]
     try:

@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROGRAMS = Path(__file__).parent / "programs"
-FIRST, SECOND = (Path(__file__).with_name(name) for name in ("runs.txt", "second.txt"))
-"""The runs that were measured, and those of the second round."""
+FIRST, SECOND, THIRD = (
+    Path(__file__).with_name(name) for name in ("runs.txt", "second.txt", "third.txt")
+)
+"""The runs of each round: those of a later one are other programs."""
+ROUNDS = {"first": FIRST, "second": SECOND, "third": THIRD}
 KINDS = {
     "cnn": "convolutional networks",
     "vision": "vision transformers",
@@ -17,6 +20,12 @@ KINDS = {
     "diffusion": "diffusion models",
     "compiled": "torch.compile",
     "values": "memory depends on computed values",
+    "pictures": "detectors, segmentation, images from images",
+    "volumes": "volumes, videos, sounds",
+    "sequences": "other models of sequences",
+    "sciences": "sciences, graphs, games, recommendation",
+    "loops": "other training loops",
+    "settings": "settings of PyTorch's allocator",
 }
 """What the report calls each kind of run."""
 EARLIER = "transposed"
@@ -24,7 +33,7 @@ EARLIER = "transposed"
 CONVOLUTIONS = ("0", "spatial", "copies", "layout", EARLIER)
 """The formulas that were predicted. The first was the default before the measurement."""
 USUAL = "layout"
-"""The null GPU's formula, with which the second round is predicted."""
+"""The null GPU's formula, with which the later rounds are predicted."""
 LIMITS = (0.97, 1.005)
 """Limits of further runs, as shares of the smallest capacity that `fit` finds."""
 

@@ -90,7 +90,8 @@ def now() -> str:
 def fingerprint(table: Path = FIRST) -> str:
     """A hash of the programs and the list of runs: predictions and measurements have the same."""
     digest = hashlib.sha256()
-    for path in sorted([*PROGRAMS.glob("*.py"), *PROGRAMS.glob("*.json")]):
+    own = sorted((PROGRAMS / table.stem).glob("*.py"))
+    for path in [*sorted([*PROGRAMS.glob("*.py"), *PROGRAMS.glob("*.json")]), *own]:
         digest.update(path.read_bytes())
     digest.update(table.read_bytes())
     return digest.hexdigest()

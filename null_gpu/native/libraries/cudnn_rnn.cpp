@@ -17,15 +17,18 @@ struct Network {
 
   int directions() const { return bidirectional != 0 ? 2 : 1; }
   int pseudo_layers() const { return layers * directions(); }
-  // Matrices of a layer: two per gate, for the input and for the state.
-  int matrices() const { return mode == kLstm ? 8 : mode == kGru ? 6 : 2; }
-  int gates() const { return matrices() / 2; }
+  // Matrices of a layer: two per gate, for the input and for the state, and that of a projection.
+  int matrices() const { return 2 * gates() + (projects() ? 1 : 0); }
+  int gates() const { return mode == kLstm ? 4 : mode == kGru ? 3 : 1; }
   // Values of a step and unit that the backward pass reads.
   int kept() const { return mode == kLstm ? 5 : mode == kGru ? 6 : 1; }
-  int biases() const { return bias == 0 ? 0 : matrices(); }
-  int output() const { return projected != 0 && projected != hidden ? projected : hidden; }
+  int biases() const { return bias == 0 ? 0 : 2 * gates(); }
+  bool projects() const { return projected != 0 && projected != hidden; }
+  int output() const { return projects() ? projected : hidden; }
+  int rows(int matrix) const { return matrix < 2 * gates() ? hidden : projected; }
   Size columns(int pseudo_layer, int matrix) const {
-    if (matrix >= matrices() / 2) return output();
+    if (matrix >= 2 * gates()) return hidden;
+    if (matrix >= gates()) return output();
     bool const first = pseudo_layer < directions();
     return first ? input : Size(output()) * directions();
   }
@@ -34,7 +37,9 @@ struct Network {
     Size elements = 0;
     for (int layer = 0; layer <= pseudo_layer && layer < pseudo_layers(); ++layer) {
       int const end = layer == pseudo_layer ? matrix : matrices();
-      for (int earlier = 0; earlier < end; ++earlier) elements += columns(layer, earlier) * hidden;
+      for (int earlier = 0; earlier < end; ++earlier) {
+        elements += columns(layer, earlier) * rows(earlier);
+      }
     }
     return elements;
   }
@@ -103,11 +108,11 @@ NULL_GPU_API int null_cudnnGetRNNWeightParams(Handle, Handle descriptor, int pse
         has_matrix ? weights + network.before_matrix(pseudo_layer, matrix) * unit : nullptr;
   }
   if (bias_address != nullptr) {
-    bool const has_bias = has_matrix && network.bias != 0;
+    bool const has_bias = matrix < network.biases();
     *bias_address = has_bias ? weights + network.before_bias(pseudo_layer, matrix) * unit : nullptr;
   }
   int const columns = static_cast<int>(network.columns(pseudo_layer, matrix));
-  int const of_matrix[] = {1, network.hidden, columns}, of_bias[] = {1, network.hidden, 1};
+  int const of_matrix[] = {1, network.rows(matrix), columns}, of_bias[] = {1, network.hidden, 1};
   Tensors::get().set(matrix_descriptor, contiguous(network.type, 3, of_matrix));
   Tensors::get().set(bias_descriptor, contiguous(network.type, 3, of_bias));
   return kSuccess;
