@@ -89,7 +89,7 @@ def test_a_metric(copy: Copy) -> None:
     copy.insert(
         "reports/rows/columns.py",
         "COLUMNS: tuple[Column, ...] = (\n",
-        '    Column("twice", "memory", "bytes", "twice the load", "Twice the max load.", True),\n',
+        '    _memory("twice", "bytes", "Twice the max load.", True, heading="twice the load"),\n',
     )
     copy.insert(
         "allocbench/replays/runner.py",
@@ -343,8 +343,8 @@ def run() -> None:
     )
     copy.insert(
         "allocbench/commands/__init__.py",
-        "COMMANDS = (\n",
-        '    Command("toy", "Say hello.", TRACES),\n',
+        '    "Traces": {\n',
+        '        "toy": "Say hello.",\n',
     )
     assert "Say hello." in copy.allocbench("--help")
     assert copy.allocbench("toy") == "hello\n"

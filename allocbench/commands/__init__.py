@@ -9,11 +9,6 @@ from dataclasses import dataclass
 from importlib import import_module
 from types import ModuleType
 
-QUESTIONS = "Questions"
-ALLOCATORS = "Allocators"
-TRACES = "Traces"
-GPU = "On a GPU, or on a null GPU"
-
 
 @dataclass(frozen=True)
 class Command:
@@ -28,104 +23,53 @@ class Command:
         return import_module(f"{__name__}.{self.name}")
 
 
-COMMANDS = (
-    Command(
-        "check",
-        "Say whether a program fits a card, what helps if not, and who holds the memory.",
-        QUESTIONS,
-    ),
-    Command(
-        "fit",
-        "Find the smallest device on which each allocator completes a trace.",
-        QUESTIONS,
-    ),
-    Command(
-        "explain",
-        "Explain the first request that fails: was the device full, or its free memory fragmented?",
-        QUESTIONS,
-    ),
-    Command(
-        "whatif",
-        "Show which change of a training program would save how much memory.",
-        QUESTIONS,
-    ),
-    Command(
-        "diff",
-        "Show what changed between two traces, two allocators, or two values of a program's "
-        "option.",
-        QUESTIONS,
-    ),
-    Command(
-        "tune",
-        "Search the settings of an allocator for the smallest device that is enough, then for "
-        "time.",
-        QUESTIONS,
-    ),
-    Command(
-        "recommend",
-        "Recommend a setting or an allocator, with the reason, how sure that is, and how to "
-        "switch.",
-        QUESTIONS,
-    ),
-    Command(
-        "serving",
-        "Show what fills a card when vLLM or SGLang serves a model on it, and the share to give "
-        "it.",
-        QUESTIONS,
-    ),
-    Command(
-        "list",
-        "List allocators, workloads, devices, workspaces, planners and formats, and their options.",
-        ALLOCATORS,
-    ),
-    Command(
-        "compare",
-        "Replay workloads through allocators and compare memory, fragmentation and time.",
-        ALLOCATORS,
-    ),
-    Command("replay", "Replay a trace through one allocator and show every metric.", ALLOCATORS),
-    Command(
-        "sweep",
-        "Run every workload through every allocator on every device, in many processes.",
-        ALLOCATORS,
-    ),
-    Command("report", "Make a report from saved results.", ALLOCATORS),
-    Command(
-        "league",
-        "Rank allocators and planners on a frozen set of workloads.",
-        ALLOCATORS,
-    ),
-    Command(
-        "conform",
-        "Try which promises of an allocator hold: one from the list, or one of your own.",
-        ALLOCATORS,
-    ),
-    Command(
-        "plan",
-        "Assign an offset to every block of a trace, with all lifetimes known.",
-        ALLOCATORS,
-    ),
-    Command(
-        "inspect",
-        "Show the origin, events, features and sizes of a trace, and its load over time.",
-        TRACES,
-    ),
-    Command(
-        "convert",
-        "Convert a trace in any format to Parquet, or to plain CSV op,id,size.",
-        TRACES,
-    ),
-    Command(
-        "record",
-        "Run a command and record what its PyTorch programs request from the GPU allocator.",
-        GPU,
-    ),
-    Command(
-        "run",
-        "Run an unmodified PyTorch program on any allocator and show what it did to the GPU.",
-        GPU,
-    ),
-    Command("verify", "Verify `caching` against recordings of real GPUs.", GPU),
+SUMMARIES = {
+    "Questions": {
+        "check": "Say whether a program fits a card, what helps if not, and who holds the memory.",
+        "fit": "Find the smallest device on which each allocator completes a trace.",
+        "explain": "Explain the first request that fails: was the device full, or its free memory"
+        " fragmented?",
+        "whatif": "Show which change of a training program would save how much memory.",
+        "diff": "Show what changed between two traces, two allocators, or two values of a program's"
+        " option.",
+        "tune": "Search the settings of an allocator for the smallest device that is enough, then"
+        " for time.",
+        "recommend": "Recommend a setting or an allocator, with the reason, how sure that is, and"
+        " how to switch.",
+        "serving": "Show what fills a card when vLLM or SGLang serves a model on it, and the share"
+        " to give it.",
+    },
+    "Allocators": {
+        "list": "List allocators, workloads, devices, workspaces, planners and formats, and their"
+        " options.",
+        "compare": "Replay workloads through allocators and compare memory, fragmentation and"
+        " time.",
+        "replay": "Replay a trace through one allocator and show every metric.",
+        "sweep": "Run every workload through every allocator on every device, in many processes.",
+        "report": "Make a report from saved results.",
+        "league": "Rank allocators and planners on a frozen set of workloads.",
+        "conform": "Try which promises of an allocator hold: one from the list, or one of your"
+        " own.",
+        "plan": "Assign an offset to every block of a trace, with all lifetimes known.",
+    },
+    "Traces": {
+        "inspect": "Show the origin, events, features and sizes of a trace, and its load over"
+        " time.",
+        "convert": "Convert a trace in any format to Parquet, or to plain CSV op,id,size.",
+    },
+    "On a GPU, or on a null GPU": {
+        "record": "Run a command and record what its PyTorch programs request from the GPU"
+        " allocator.",
+        "run": "Run an unmodified PyTorch program on any allocator and show what it did to the"
+        " GPU.",
+        "verify": "Verify `caching` against recordings of real GPUs.",
+    },
+}
+"""By group: each command with its line in the help."""
+COMMANDS = tuple(
+    Command(name, summary, group)
+    for group, summaries in SUMMARIES.items()
+    for name, summary in summaries.items()
 )
 
 EXAMPLES = (

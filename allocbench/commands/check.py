@@ -110,7 +110,7 @@ def run(
             asked.append(_answer(workload, given, allocator, model, vary, everything))
     answers = [answer for answer, _ in asked]
     write = partial(write_json, [asdict(answer) for answer in answers])
-    writers: dict[str, Write] = {json: write} if json else {}
+    writers: dict[str | None, Write] = {json: write}
     if html and write_html:
         compared, by_run = _replayed(asked, allocator)
         writers[html] = partial(write_html, compared, command=context.obj, answers=by_run)

@@ -116,13 +116,10 @@ def run(
     rows = [row | (found[row["workload"]].columns if advising else {}) for row in rows]
     tell_notes(question.notes_on_failures(sum(row["failures"] or 0 for row in rows)))
     compared = bundle.Bundle(results.frame(rows), details)
-    writers: dict[str, Write] = {}
-    if json:
-        writers[json] = partial(results.write, rows)
-    if bundled:
-        writers[bundled] = partial(bundle.write, compared)
-    if html and write_html:
+    keep = partial(bundle.write, compared)
+    writers: dict[str | None, Write] = {json: partial(results.write, rows), bundled: keep}
+    if write_html:
         writers[html] = partial(write_html, compared, command=context.obj, reference=reference)
-    with written(writers, ".zip", partial(bundle.write, compared)):
+    with written(writers, ".zip", keep):
         if STDOUT not in writers:
             show(compared.rows, reference, everything)

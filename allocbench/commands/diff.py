@@ -22,6 +22,7 @@ from allocbench.reports.advice import diff as words
 from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
+    from allocbench.output.files import Write
     from allocbench.questions.diff import Difference, Side
 
 EXAMPLES = (
@@ -93,13 +94,14 @@ def run(
     sides, device = _sides(old, new, specs, vary, device, model)
     found = diff.diff(*sides, device)
     table = diff.frame(found)
-    outputs = {json: partial(write_records, table)} if json else {}
-    if html and write_page:
+    write = partial(write_records, table)
+    outputs: dict[str | None, Write] = {json: write}
+    if write_page:
         names = found.old.name, found.new.name
         parts = _parts(found, len(found.rows))
         made = write_page(names, _words(found), parts, diff.curves(found))
         outputs[html] = partial(write_text, made)
-    with written(outputs, ".json", partial(write_records, table)):
+    with written(outputs, ".json", write):
         if STDOUT not in outputs:
             _print(found)
 

@@ -83,7 +83,7 @@ def answer(
             told["replay"] = records(frame(explanation))[0]
         show = partial(_show, name, error, found)
     write = partial(write_json, told)
-    with written({json: write} if json else {}, ".json", write):
+    with written({json: write}, ".json", write):
         if json != STDOUT:
             show()
             if explanation is not None:

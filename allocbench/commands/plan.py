@@ -165,12 +165,8 @@ def _write(
         with open_output(path) as sink:
             write(sink)
 
-    outputs: dict[str | None, Write] = {
-        output: write_offsets,
-        json: partial(write_json, numbers),
-    }
-    wanted = {path: writer for path, writer in outputs.items() if path}
-    with written(wanted, ".csv", write_offsets):
+    outputs: dict[str | None, Write] = {output: write_offsets, json: partial(write_json, numbers)}
+    with written(outputs, ".csv", write_offsets):
         if STDOUT not in outputs:
             console().print(table)
 

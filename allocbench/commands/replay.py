@@ -97,14 +97,15 @@ def run(
         row, _ = experiment.run(
             trace, allocator, device, effort, workload=name, stage=begin, placements=write
         )
-        outputs: dict[str, Write] = {json: partial(results.write, [row])} if json else {}
+        write_row = partial(results.write, [row])
+        outputs: dict[str | None, Write] = {json: write_row}
         tell_notes(question.notes_on_failures(row["failures"]))
         if snapshot or perfetto:
             assert isinstance(trace, Trace)
             after = replayed.replayed(trace, allocator, device)
             exports = {snapshot: write_snapshot, perfetto: write_perfetto}
-            outputs |= {path: partial(_export, after, to) for path, to in exports.items() if path}
-    with written(outputs, ".json", partial(results.write, [row])):
+            outputs |= {path: partial(_export, after, to) for path, to in exports.items()}
+    with written(outputs, ".json", write_row):
         if STDOUT not in (placements, *outputs):
             console().print(_metrics(row))
 

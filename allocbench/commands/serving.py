@@ -215,7 +215,7 @@ def run(
     found, longest = server.answer()
     served = None if log is None else load(found, _requests(log, requests), longest)
     write = partial(serving_answer.write, words[0], found, served)
-    with written({json: write} if json else {}, ".json", write):
+    with written({json: write}, ".json", write):
         if json != STDOUT:
             serving_answer.show(words[0], found, served, longest)
 

@@ -67,7 +67,7 @@ def run(
         }
         write_json(told, path)
 
-    with written({json: write} if json else {}, ".json", write):
+    with written({json: write}, ".json", write):
         if json != STDOUT:
             _show(start, ran, card, rows, note)
 

@@ -98,13 +98,14 @@ def run(
     name_of_card, bound = label(card or question.device), trace.coverage.bound
     part = not shown(trace, capacity or 0)
     table = frame(answer, name, trace.coverage.sentence)
-    outputs: dict[str, Write] = {json: partial(write_records, table)} if json else {}
-    if html and write_page:
+    write = partial(write_records, table)
+    outputs: dict[str | None, Write] = {json: write}
+    if write_page:
         headline = _headline(answer, name_of_card, bound, part)
         together = _together(trace, answer, allocator, question.device)
         made = _page(write_page, trace, answer, together, (headline, name_of_card), part)
         outputs[html] = partial(write_text, made)
-    with written(outputs, ".json", partial(write_records, table)):
+    with written(outputs, ".json", write):
         if STDOUT not in outputs:
             _print(answer, name_of_card, bound, part)
 

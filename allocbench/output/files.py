@@ -97,18 +97,20 @@ Write = Callable[[str], object]
 
 
 @contextmanager
-def written(outputs: Mapping[str, Write], extension: str, keep: Write) -> Iterator[None]:
+def written(outputs: Mapping[str | None, Write], extension: str, keep: Write) -> Iterator[None]:
     """Write results, run the block, which prints them, and then report outputs that failed.
 
-    outputs: a function for each path. If one fails, `keep` writes everything to a temporary file
-    with the extension, which the error names; the block runs nevertheless.
+    outputs: a function for each path; None is an output that is not wanted. If one fails, `keep`
+    writes everything to a temporary file with the extension, which the error names; the block runs
+    nevertheless.
 
     Raises UsageError for outputs that cannot be written; other errors are raised unchanged.
     """
     failed: list[Exception] = []
     for path, write in outputs.items():
         try:
-            write(path)
+            if path is not None:
+                write(path)
         except BrokenPipeError:
             raise  # the reader of the pipe has ended
         except Exception as error:
@@ -127,7 +129,7 @@ def written(outputs: Mapping[str, Write], extension: str, keep: Write) -> Iterat
 def records_written(table: pd.DataFrame, path: str | None) -> AbstractContextManager[None]:
     """Write a frame as JSON records, if a path is given, as `written` does."""
     write = partial(write_records, table)
-    return written({path: write} if path else {}, ".json", write)
+    return written({path: write}, ".json", write)
 
 
 def _message(error: Exception) -> str:

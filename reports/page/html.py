@@ -36,7 +36,7 @@ from allocbench.reports.page import changes, tables
 from allocbench.reports.page.tables import Table
 from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.bundle import Bundle
-from allocbench.reports.rows.details import Details, of_run
+from allocbench.reports.rows.details import TABLES, Details, of_run
 from allocbench.reports.rows.ranking import Case, cases, ranked
 from allocbench.reports.rows.results import COLUMNS, SCHEMA, Rows, frame
 
@@ -49,10 +49,6 @@ _SCRIPTS = (
     *("stack.js", "program.js", "explorer.js", "map.js", "trade.js", "edits.js", "page.js"),
 )
 _UPLOT = "vendor", "uplot"
-_TABLES = (
-    *("memory", "moments", "free_blocks", "instants", "ranges", "blocks", "failures", "omitted"),
-    *("marks", "latency", "scaling", "program", "sites", "shapes", "capacity"),
-)
 _MISSED = {
     "program": "view of what holds memory",
     "memory": "memory over time",
@@ -244,7 +240,7 @@ def _section(
     answers: Mapping[tuple[str, str], Answer],
 ) -> Section:
     run = {"workload": case.workload, "device": case.device}
-    has = {name for name in _TABLES if not of_run(given.details, name, **run).empty}
+    has = {name for name in TABLES if not of_run(given.details, name, **run).empty}
     if case.rows[list(_TRADED)].notna().all(axis=1).any():
         has.add("trade")
     failures = of_run(given.details, "failures", **run)
@@ -293,7 +289,7 @@ def _embedded(
     reference: str | None,
 ) -> str:
     """The tables that scripts read: those of the details, the rows, and the history."""
-    kept = {name: given.details[name] for name in _TABLES if not given.details[name].empty}
+    kept = {name: given.details[name] for name in TABLES if not given.details[name].empty}
     if "blocks" in kept:
         kept |= _apart(kept["blocks"])
     if "program" in kept:

@@ -8,7 +8,7 @@ tables are empty, and says so.
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from pandas.api.types import infer_dtype
 
 from allocbench.reports.rows import ResultError
 
-Kind: TypeAlias = Literal["text", "whole", "number", "flag"]
+Kind: TypeAlias = str  # of `_DTYPES`
 Details: TypeAlias = Mapping[str, pd.DataFrame]
 
 RUN = ("workload", "device", "allocator")
@@ -43,129 +43,93 @@ class TableSpec:
         return {**dict.fromkeys(self.key, "text"), **self.columns}
 
 
+def _columns(**names: str) -> dict[str, Kind]:
+    """Columns with their kinds; names of one kind are separated by spaces."""
+    return {name: kind for kind, listed in names.items() for name in listed.split()}
+
+
 TABLES: Mapping[str, TableSpec] = {
     "memory": TableSpec(
         RUN,
-        {"event": "whole", "requested": "whole", "allocated": "whole", "reserved": "whole"},
+        _columns(whole="event requested allocated reserved"),
         "Bytes after an event. Each of a few hundred intervals keeps the events with the lowest"
         " and the highest value of each column, so that no peak is lost.",
     ),
     "moments": TableSpec(
         RUN,
-        {
-            "event": "whole",
-            "internal_fragmentation": "number",
-            "external_fragmentation": "number",
-            "device_calls": "whole",
-            "device_seconds": "number",
-        },
+        _columns(whole="event", number="internal_fragmentation external_fragmentation")
+        | _columns(whole="device_calls", number="device_seconds"),
         "The state after evenly spaced events; device calls and seconds are totals since the"
         " start.",
     ),
     "free_blocks": TableSpec(
         RUN,
-        {"event": "whole", "size_class": "whole", "blocks": "whole", "bytes": "whole"},
+        _columns(whole="event size_class blocks bytes"),
         "The free blocks after an event, by size: from 2^size_class bytes up to twice that.",
     ),
     "latency": TableSpec(
         RUN,
-        {"call": "text", "quantile": "number", "seconds": "number"},
+        _columns(text="call", number="quantile seconds"),
         "Quantiles of the host seconds of single calls, dense at the upper end.",
     ),
     "scaling": TableSpec(
         RUN,
-        {
-            "call": "text",
-            "live_from": "whole",
-            "live_to": "whole",
-            "median": "number",
-            "p99": "number",
-            "count": "whole",
-        },
+        _columns(text="call", whole="live_from live_to", number="median p99")
+        | _columns(whole="count"),
         "Host seconds of the calls made while `live_from` up to `live_to` blocks were alive.",
     ),
     "instants": TableSpec(
-        RUN, {"event": "whole"}, "The events after which `ranges` and `blocks` are complete."
+        RUN, _columns(whole="event"), "The events after which `ranges` and `blocks` are complete."
     ),
     "ranges": TableSpec(
         RUN,
-        {
-            "address": "whole",
-            "size": "whole",
-            "first": "whole",
-            "last": "whole",
-            "mapped": "flag",
-        },
+        _columns(whole="address size first last", flag="mapped"),
         "Memory held from the device, from event `first` up to but not including `last`: a segment,"
         " or a mapped page.",
     ),
     "blocks": TableSpec(
         RUN,
-        {
-            "block": "whole",
-            "address": "whole",
-            "size": "whole",
-            "requested": "whole",
-            "first": "whole",
-            "last": "whole",
-            "label": "text",
-            "pins": "flag",
-        },
+        _columns(whole="block address size requested first last", text="label", flag="pins"),
         "An allocated block, alive from event `first` up to but not including `last`; whether it"
         " pins the memory that the first failed request would have needed.",
     ),
     "failures": TableSpec(
         RUN,
-        {
-            "event": "whole",
-            "requested": "whole",
-            "capacity": "whole",
-            "reserved": "whole",
-            "allocated": "whole",
-            "largest_gap": "whole",
-            "pins": "whole",
-            "pinned_bytes": "whole",
-            "place": "text",
-        },
+        _columns(
+            whole="event requested capacity reserved allocated largest_gap pins pinned_bytes",
+            text="place",
+        ),
         "The first failed request: what was held, the longest gap between blocks, and the blocks"
         " that pin the place where the fewest bytes would have had to move.",
     ),
     "omitted": TableSpec(
         RUN,
-        {"blocks": "whole", "largest": "whole"},
+        _columns(whole="blocks largest"),
         "How many blocks are too small for the address map, and the size of the largest of them.",
     ),
     "marks": TableSpec(
-        WORKLOAD, {"event": "whole", "label": "text"}, "Step and phase boundaries of the trace."
+        WORKLOAD, _columns(whole="event", text="label"), "Step and phase boundaries of the trace."
     ),
     "program": TableSpec(
         WORKLOAD,
-        {"first": "whole", "last": "whole", "size": "whole", "step": "whole", "site": "whole"},
+        _columns(whole="first last size step site"),
         "A block of the program, whatever the allocator: alive from event `first` up to but not"
         " including `last`, its requested bytes, how many steps had begun before it, and its row"
         " in `sites`.",
     ),
     "sites": TableSpec(
         WORKLOAD,
-        {
-            "kind": "text",
-            "line": "text",
-            "operator": "text",
-            "module": "text",
-            "stack": "text",
-            "stream": "whole",
-            "derived": "flag",
-        },
+        _columns(text="kind line operator module stack", whole="stream", flag="derived"),
         "What blocks hold and where they come from, empty where that is not known. `stack` has the"
         " calls of the program, outermost first, with semicolons between them; `derived`: of the"
         " backward pass of that call.",
     ),
     "shapes": TableSpec(
         WORKLOAD,
-        {"module": "text", "shape": "text"},
+        _columns(text="module shape"),
         "The shapes of what a module returned when it was first called, by its path.",
     ),
-    "capacity": TableSpec(RUN, {"bytes": "whole"}, "The bytes that the device offers."),
+    "capacity": TableSpec(RUN, _columns(whole="bytes"), "The bytes that the device offers."),
 }
 
 

@@ -337,9 +337,9 @@ def test_results_are_printed_and_kept_where_outputs_fail(
         return write
 
     def run(error: Exception | None) -> None:
-        outputs = {"good": lambda path: printed.append(path)}
-        bad = {} if error is None else {"bad": fails(error)}
-        with files.written({**bad, **outputs}, ".json", lambda path: Path(path).write_text("all")):
+        outputs: dict[str | None, files.Write] = {} if error is None else {"bad": fails(error)}
+        outputs |= {None: fails(UsageError("not wanted")), "good": printed.append}
+        with files.written(outputs, ".json", lambda path: Path(path).write_text("all")):
             printed.append("shown")
 
     run(None)
