@@ -40,7 +40,7 @@ from allocbench.questions import explain as explaining
 from allocbench.questions import fit as fitting
 from allocbench.questions import recommend as recommending
 from allocbench.questions import tune as tuning
-from allocbench.questions.best import of_settings, to_use
+from allocbench.questions.best import best, of_settings, to_use
 from allocbench.replays.experiment import Effort
 from allocbench.replays.runner import Runner, beside
 from allocbench.reports.advice.check import RECORDED, Answer
@@ -89,8 +89,8 @@ def fit(
     """
     trace, device = _case(workload, device)
     chosen = fitting.with_expandable(allocator_specs(ALL, device)) if specs is None else specs
-    limits = fitting.bounds(trace, time_limit)
-    return fitting.fit(trace, chosen, device, workload=_name(workload, trace), known=limits)
+    run = Runner(trace, device, _name(workload, trace))
+    return fitting.fit(run, chosen, fitting.bounds(trace, time_limit))
 
 
 def explain(workload: Workload, allocator: str = "caching", device: str = DEVICE) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def explain(workload: Workload, allocator: str = "caching", device: str = DEVICE
     See `allocbench.questions.explain.frame`.
     """
     trace, device = _case(workload, device)
-    return explaining.frame(explaining.explain(trace, allocator, beside(device, trace)))
+    return explaining.frame(explaining.explain(Runner(trace, beside(device, trace)), allocator))
 
 
 def whatif(
@@ -114,7 +114,7 @@ def whatif(
 
     trace, chosen = _case(workload, device)
     capacity = None if device == DEVICE else Runner(trace, chosen).capacity
-    answer = changing.whatif(trace, allocator, chosen, ranks=ranks, capacity=capacity)
+    answer = changing.whatif(Runner(trace, chosen), allocator, ranks=ranks, capacity=capacity)
     return changing.frame(answer, _name(workload, trace), trace.coverage.sentence)
 
 
@@ -128,7 +128,7 @@ def tune(
     """The settings that were tried, the best first: see `allocbench.questions.tune.frame`."""
     trace, device = _case(workload, device)
     run = Runner(trace, beside(device, trace))
-    tuned = tuning.tune(trace, allocator, run.device, budget=budget, runner=run)
+    tuned = tuning.tune(run, allocator, budget=budget)
     return tuning.frame(tuned, run, to_use(tuned, of_settings(tuned, run)))
 
 
@@ -147,15 +147,9 @@ def recommend(
     `attrs["confidence"]` the `allocbench.reports.advice.confidence.Confidence`.
     """
     trace, device = _case(workload, device)
-    study = recommending.study(
-        trace,
-        beside(device, trace),
-        workload=_name(workload, trace),
-        weights=weights,
-        orders=orders,
-        budget=budget,
-        seed=seed,
-    )
+    run = Runner(trace, beside(device, trace), _name(workload, trace))
+    found = best(run, weights=weights, orders=orders, budget=budget, seed=seed)
+    study = recommending.study(run, found)
     study.rows.attrs["advice"] = study.advice
     study.rows.attrs["confidence"] = study.confidence
     return study.rows

@@ -76,7 +76,6 @@ def run(
     from allocbench.inputs.question import Question, read_any
     from allocbench.questions import check, explain  # imported late: --help stays fast
     from allocbench.questions.holding import holders
-    from allocbench.replays.runner import Runner, beside
 
     question = read_any(workload, allocator, device, model=model, outputs=[json])
     if not isinstance(question, Question):
@@ -85,11 +84,11 @@ def run(
             raise typer.Exit(error_answer.as_check(workload, question, device).exit_code)
         return
     tell_notes(question.notes)
-    (name, trace), device = question.only, question.device
-    run = Runner(trace, beside(device, trace), name)
+    run, device = question.runner(), question.device
+    trace = run.trace
     with progress_bar(explain.STAGES) as begin:
-        explanation = explain.explain(trace, allocator, run.device, begin=begin, runner=run)
-    title = f"{name} through {allocator} on {label(device)}"
+        explanation = explain.explain(run, allocator, begin)
+    title = f"{run.workload} through {allocator} on {label(device)}"
     held = holders(trace, None if explanation is None else explanation.failure.event - 1)
     with records_written(_records(explanation, held, trace.coverage.sentence or None), json):
         if json != STDOUT:

@@ -116,9 +116,7 @@ def run(
     with progress_bar(1 + len(specs)) as begin:
         begin("best plan")
         limits = fit.bounds(trace, time_limit)
-        fitted = fit.fit(
-            trace, specs, device, known=limits, outside=outside, begin=begin, runner=run
-        )
+        fitted = fit.fit(run, specs, limits, outside, begin)
     with records_written(fitted, json):
         if json != STDOUT:
             _print(name, fitted, limits, first, everything or allocators != ALL, trace)

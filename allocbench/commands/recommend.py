@@ -72,30 +72,28 @@ def run(
     """
     from allocbench.inputs.question import allocator_specs, read
     from allocbench.questions import recommend
-    from allocbench.questions.best import stages
-    from allocbench.replays.runner import beside
+    from allocbench.questions.best import best, stages
 
     weights = _weights(weigh)
     specs = allocator_specs(ALL, device)
     question = read([workload], specs, device, model=model, outputs=[json], pin=pin)
     tell_notes(question.notes)
-    (name, trace), device = question.only, question.device
+    run, device = question.runner(), label(question.device)
     with progress_bar(stages(budget)) as begin:
-        study = recommend.study(
-            trace,
-            beside(device, trace),
-            workload=name,
+        found = best(
+            run,
+            label=device,
             weights=weights,
             orders=orders,
             budget=budget,
             seed=seed,
-            label=label(device),
             begin=begin,
         )
+        study = recommend.study(run, found, device)
     with records_written(study.rows, json):
         if json != STDOUT:
-            cards = notes(device, trace.provenance.device, everything)
-            _print(f"{name} on {label(device)}", study, cards, everything)
+            cards = notes(question.device, run.trace.provenance.device, everything)
+            _print(f"{run.workload} on {device}", study, cards, everything)
 
 
 def _weights(text: str) -> Weights:

@@ -67,22 +67,21 @@ def run(
     """
     from allocbench.inputs.question import read
     from allocbench.questions import best, tune
-    from allocbench.replays.runner import Runner, beside
 
     question = read(
         [workload], [allocator], device, option="--allocator", model=model, outputs=[json]
     )
     tell_notes(question.notes)
-    (name, trace), device = question.only, question.device
-    run = Runner(trace, beside(device, trace), name)
+    run, device = question.runner(), question.device
     with progress_bar(budget) as begin:
-        tuned = tune.tune(trace, allocator, run.device, budget=budget, begin=begin, runner=run)
+        tuned = tune.tune(run, allocator, budget=budget, begin=begin)
         found = best.of_settings(tuned, run, label(device))
         trials = tune.frame(tuned, run, best.to_use(tuned, found))
     with records_written(trials, json):
         if json != STDOUT:
-            _print(f"{name} through {allocator} on {label(device)}", trials, tuned, found, run)
-            say(notes(device, trace.provenance.device, everything), "dim")
+            title = f"{run.workload} through {allocator} on {label(device)}"
+            _print(title, trials, tuned, found, run)
+            say(notes(device, run.trace.provenance.device, everything), "dim")
 
 
 def _print(title: str, trials: pd.DataFrame, tuned: Tuned, found: Best | None, run: Runner) -> None:

@@ -90,9 +90,8 @@ def run(
         card = device_of(until) if until else card
         capacity = None if card is None else Runner(trace, beside(card, trace)).capacity
     with progress_bar(None) as begin:
-        answer = whatif(
-            trace, allocator, question.device, ranks=ranks, capacity=capacity, begin=begin
-        )
+        run = Runner(trace, question.device)
+        answer = whatif(run, allocator, ranks=ranks, capacity=capacity, begin=begin)
     if run_edited:
         answer = _run(answer, workload, allocator, question.device)
     name_of_card, bound = label(card or question.device), trace.coverage.bound
@@ -121,7 +120,7 @@ def _run(answer: Proposals, workload: str, spec: str, device: str) -> Proposals:
     def ran(proposal: Proposal) -> Proposal:
         if not proposal.made:
             return proposal
-        return whatif.run(of_text(workload), proposal, spec, device, answer.capacity)
+        return whatif.measured(of_text(workload), proposal, spec, device, answer.capacity)
 
     single = [ran(proposal) for proposal in answer.single]
     known = {proposal.edits: proposal for proposal in single}

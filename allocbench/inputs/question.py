@@ -18,6 +18,7 @@ from allocbench.inputs.devices import SMALLEST_DEVICE, check_device
 from allocbench.inputs.traces import AnyOrWhole, load_all, load_large
 from allocbench.output.files import check_outputs
 from allocbench.replays import experiment, recorded_settings
+from allocbench.replays.runner import Runner, beside
 from allocbench.workloads import AnyTrace, StreamedTrace, Trace
 from allocbench.workloads.files import NotATraceError
 from allocbench.workloads.formats import how_to_record
@@ -45,6 +46,11 @@ class Question(Generic[AnyOrWhole]):
         """The name and the trace of a question about a single workload."""
         ((name, trace),) = self.traces.items()
         return name, trace
+
+    def runner(self: "Question[Trace]") -> Runner:
+        """The runs of a single workload, on a device that libraries use beside it."""
+        name, trace = self.only
+        return Runner(trace, beside(self.device, trace), name)
 
     def notes_on_failures(self, failures: int) -> list[str]:
         """If requests failed: how much of a real GPU was free before."""

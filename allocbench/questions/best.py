@@ -166,16 +166,7 @@ def best(
     roomy = trials.leaves_room(given) and not grows(given)
     specs = [spec for spec in (KEEP, EXPANDABLE) if spec != given]
     if not roomy and budget and runner.trace.max_load <= runner.capacity:
-        tuned = tuned or tune(
-            runner.trace,
-            KEEP,
-            runner.device,
-            budget=budget,
-            orders=orders,
-            seed=seed,
-            begin=begin,
-            runner=runner,
-        )
+        tuned = tuned or tune(runner, KEEP, budget=budget, orders=orders, seed=seed, begin=begin)
         if tuned.interrupted:
             raise KeyboardInterrupt
         specs += [spec for spec in sorted(tuned.sure) if spec not in (given, *specs)]

@@ -293,15 +293,8 @@ class _Case:
         if len(trace) > _MOST_EDITED and not self.everything:
             return "the trace is long"
         try:
-            return whatif(
-                trace,
-                self.allocator,
-                self.run.device,
-                capacity=self.run.capacity,
-                begin=self.begin,
-                runner=self.run,
-                settings=False,
-            )
+            capacity, begin = self.run.capacity, self.begin
+            return whatif(self.run, self.allocator, capacity=capacity, begin=begin, settings=False)
         except UsageError as error:
             return str(error).removeprefix(f"{trace.name}: ")
 

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from allocbench.base.error_text import HOST, SHARED, Amount, ErrorText, HeldBuffer, exact
 from allocbench.questions.explain import Explanation, explain
+from allocbench.replays.runner import Runner
 from allocbench.reports.advice.error_text import (
     ENOUGH,
     FULL,
@@ -162,7 +163,7 @@ def explained(error: ErrorText) -> Explanation | None:
     trace = state(error)
     if trace is None or error.allowed is None:
         return None
-    found = explain(trace, "bfc", f"sim:{error.allowed.low}")
+    found = explain(Runner(trace, f"sim:{error.allowed.low}"), "bfc")
     return found if found and found.failure.event == len(trace) - 1 else None
 
 

@@ -16,7 +16,6 @@ from allocbench.questions.hazards import growing, modelled
 from allocbench.replays.runner import Runner, fresh, innermost
 from allocbench.reports.advice.coverage import hidden, needs
 from allocbench.reports.advice.recommending import consequence
-from allocbench.workloads import Trace
 from allocbench.workloads.formats import how_to_record
 
 Kind: TypeAlias = Literal["full", "rounding", "fragmentation", "refused"]
@@ -67,21 +66,14 @@ class Explanation:
 
 
 def explain(
-    trace: Trace,
-    allocator: str,
-    device: str,
-    *,
-    begin: Callable[[str], None] = lambda what: None,
-    runner: Runner | None = None,
+    run: Runner, allocator: str, begin: Callable[[str], None] = lambda what: None
 ) -> Explanation | None:
     """Why the first failed request of a trace fails, or None if no request fails.
 
-    begin: called with the name of each of the `STAGES` stages. runner: of this trace and device, if
-    one exists. Raises SpecError.
+    begin: called with the name of each of the `STAGES` stages. Raises SpecError.
     """
-    run = runner or Runner(trace, device)
     begin("replay")
-    failure = first_failure(trace, allocator, device)
+    failure = first_failure(run.trace, allocator, run.device)
     if failure is None:
         return None
     kind = kind_of(failure)

@@ -73,15 +73,11 @@ def bounds(trace: Trace, time_limit: float = TIME_LIMIT) -> Bounds:
 
 
 def fit(
-    trace: Trace,
+    run: Runner,
     specs: Sequence[str],
-    device: str,
-    *,
-    workload: str = "",
-    known: Bounds | None = None,
+    known: Bounds,
     outside: Outside = _NOTHING_SAID,
     begin: Callable[[str], None] = lambda spec: None,
-    runner: Runner | None = None,
 ) -> pd.DataFrame:
     """The smallest device on which each allocator completes the trace: a row for each spec.
 
@@ -96,13 +92,10 @@ def fit(
         `occupancy.Occupancy`; null without a card.
     coverage: what the trace lacks of its program, so that it may need more; null if nothing.
 
-    device: its options apply, except for its capacity. outside: what is in use on a card outside of
-    the allocator. known: the result of `bounds`; default:
-    computed here. begin: called with each spec before its search. runner: of this trace and device,
-    if one exists. Raises SpecError.
+    run: on a device whose options apply, except for its capacity. known: the result of `bounds`.
+    outside: what is in use on a card outside of the allocator. begin: called with each spec before
+    its search. Raises SpecError.
     """
-    known = known or bounds(trace)
-    run = runner or Runner(trace, device, workload)
     rows = []
     for spec in specs:
         begin(spec)
@@ -119,7 +112,7 @@ def fit(
                 "fails_above": max(run.boundary(spec, above=True).fails_above, default=None),
                 "card": cards[0] if cards else None,
                 "cards": cards,
-                "coverage": trace.coverage.sentence or None,
+                "coverage": run.trace.coverage.sentence or None,
                 **_filling(run, spec, cards, outside),
             }
         )

@@ -1,21 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The best setting and allocator for a trace on a device, how sure that is, and what to check."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
 
-from allocbench.questions import BUDGET, ORDERS
 from allocbench.questions.best import COLUMNS as OF_BEST
-from allocbench.questions.best import Best, best
+from allocbench.questions.best import Best
 from allocbench.questions.growth import leak_of
 from allocbench.questions.hazards import caveats, growing, reserve_in_words
 from allocbench.replays.runner import Runner
-from allocbench.reports.advice.choosing import KEEP, WEIGHTS, Weights
+from allocbench.reports.advice.choosing import KEEP
 from allocbench.reports.advice.confidence import Confidence, confidence
 from allocbench.reports.advice.recommending import Advice
-from allocbench.workloads import Trace
 
 COLUMNS = (*OF_BEST, "cost", "recommended", "best_setting", "best_allocator")
 
@@ -38,35 +36,18 @@ class Study:
     warnings: Sequence[str] = ()
 
 
-def study(
-    trace: Trace,
-    device: str,
-    *,
-    workload: str = "",
-    weights: Weights = WEIGHTS,
-    orders: int = ORDERS,
-    budget: int = BUDGET,
-    seed: int = 0,
-    label: str = "",
-    begin: Callable[[str], None] = lambda what: None,
-    runner: Runner | None = None,
-) -> Study:
-    """Find the best setting and allocator, as `best` does, and how reliable the advice is.
+def study(run: Runner, found: Best, label: str = "") -> Study:
+    """How reliable the advice of `best` is, and what to check. label: the device in sentences.
 
-    The arguments are those of `best`. runner: of this trace and device, if one exists. Raises
-    SpecError.
+    Raises SpecError.
     """
-    run = runner or Runner(trace, device, workload)
-    found = best(
-        run, label=label, weights=weights, orders=orders, budget=budget, seed=seed, begin=begin
-    )
     advice, rows = found.advice, found.rows
     sure = confidence(
         rows,
         advice,
         orders=found.orders,
-        coverage=trace.coverage.sentence,
-        grows=leak_of(trace) is not None,
+        coverage=run.trace.coverage.sentence,
+        grows=leak_of(run.trace) is not None,
     )
     ranked = rows.assign(
         cost=rows["allocator"].map(advice.costs).astype("float64"),
@@ -75,7 +56,7 @@ def study(
         best_allocator=advice.allocator,
         order=rows["allocator"] != advice.chosen,
     ).sort_values(["order", "cost"], kind="stable", na_position="last", ignore_index=True)
-    warnings = _warnings(run, found, label or device)
+    warnings = _warnings(run, found, label or run.device)
     return Study(advice, sure, ranked[list(COLUMNS)], found.orders.tried, tuple(warnings))
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of an allocator that suit a trace: the least capacity, then the least time.
 
-The capacities are those that `fit` finds: both use `questions.runner`.
+The capacities are those that `fit` finds: both take them from a `Runner`.
 """
 
 from collections.abc import Callable
@@ -15,7 +15,6 @@ from allocbench.questions.search import Search, Trial, best, front, helps, rival
 from allocbench.questions.switching import how
 from allocbench.replays.recorded_settings import in_force, with_conf
 from allocbench.replays.runner import Runner
-from allocbench.workloads import Trace
 
 EXPANDABLE = "caching:expandable_segments=true"
 DEVICE_TIME = (
@@ -83,15 +82,13 @@ class Tuned:
 
 
 def tune(
-    trace: Trace,
+    run: Runner,
     allocator: str,
-    device: str,
     *,
     budget: int = BUDGET,
     orders: int = ORDERS,
     seed: int = 0,
     begin: Callable[[str], None] = lambda what: None,
-    runner: Runner | None = None,
 ) -> Tuned:
     """Search the settings of an allocator for the least capacity and the least device time.
 
@@ -104,12 +101,10 @@ def tune(
     ends the search and keeps what was found.
 
     orders: number of traces with the steps in another order, from `seed` on, that a setting has to
-    complete as well. begin: called with the spec of each trial. runner: of this trace and device,
-    if one exists. Raises SpecError if `allocator` is invalid or has wrappers.
+    complete as well. begin: called with the spec of each trial. Raises SpecError if `allocator` is
+    invalid or has wrappers.
     """
-    run = runner or Runner(trace, device)
-    others = run.other_orders(orders, seed)
-    search = Search(run, others, allocator, budget, begin)
+    search = Search(run, run.other_orders(orders, seed), allocator, budget, begin)
     interrupted = search.run()
     trials = list(search.trials.values())
     return Tuned(trials[0], trials, frozenset(search.sure), interrupted)

@@ -87,30 +87,28 @@ class Proposals:
 
 
 def whatif(
-    trace: Trace,
+    run: Runner,
     spec: str,
-    device: str,
     *,
     ranks: int = RANKS,
     capacity: int | None = None,
     settings: bool = True,
     begin: Callable[[str], None] = lambda name: None,
-    runner: Runner | None = None,
 ) -> Proposals:
     """Replay each edit of a program through an allocator.
 
     ranks: GPUs of sharded training. capacity: bytes of a card that the program should fit, or None.
     settings: whether those of the allocator are edits, too. begin: called with the name of each
-    edit before its replay. runner: of this trace and device, if one exists.
+    edit before its replay.
 
     Raises UsageError for a trace of which nothing can be edited, and SpecError.
     """
-    blocks = TrainingBlocks(trace)
+    trace, blocks = run.trace, TrainingBlocks(run.trace)
     known = [edit for edit in edits(blocks, ranks) if not edit.setting or settings]
     known = [edit for edit in known if _can_be_set(edit, spec)]
     if not known:
         raise UsageError(_of(trace) + _missing(blocks))
-    need = _need(runner or Runner(trace, device), spec, exactly=True)
+    need = _need(run, spec, exactly=True)
     if need == trace.coverage.held:
         held = units.size(need)
         raise UsageError(
@@ -120,7 +118,7 @@ def whatif(
 
     def proposal(chosen: tuple[Edit, ...]) -> Proposal:
         begin(" + ".join(edit.name for edit in chosen))
-        return proposal_of(blocks, chosen, spec, device, capacity)
+        return proposal_of(blocks, chosen, spec, run.device, capacity)
 
     single = sorted((proposal((edit,)) for edit in known), key=lambda found: found.need)
     fitting = list[Proposal]()
@@ -142,7 +140,7 @@ def whatif(
     return Proposals(need, trace.max_load, capacity, single, fitting)
 
 
-def run(
+def measured(
     program: ProgramWorkload, proposal: Proposal, spec: str, device: str, capacity: int | None
 ) -> Proposal:
     """The proposal with what a run of the edited program needs; it must be one that can be made.

@@ -75,7 +75,7 @@ def verdicts(
         raise ValueError(f"{workload}: no device is enough")
     everything = {}
     if budget:
-        tuned = tune(trace, KEEP, AMPLE, budget=budget, runner=ample)
+        tuned = tune(ample, KEEP, budget=budget)
         everything = {
             with_conf(one.spec): one.capacity for one in tuned.trials if one.spec in tuned.sure
         }

@@ -10,7 +10,6 @@ import pytest
 from allocbench.base.cards import find
 from allocbench.questions.check import check, shown
 from allocbench.questions.explain import served
-from allocbench.questions.recommend import study
 from allocbench.questions.whatif import whatif
 from allocbench.replays.capacity import STEP
 from allocbench.replays.runner import Runner
@@ -18,6 +17,7 @@ from allocbench.reports.advice.check import Answer, exit_code
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.vocabulary import PrivatePool
+from tests.questions import studied
 from tests.questions.test_whatif import training
 from tests.traces import Event, make
 
@@ -99,7 +99,7 @@ def test_a_setting_that_helps_is_that_of_recommend() -> None:
     assert answer.need == run.min_capacity("caching")
     assert (answer.need or 0) > 8 * GIB >= trace.max_load
     setting, *others = answer.remedies
-    advice = study(trace, "sim:8GiB").advice
+    advice = studied(Runner(trace, "sim:8GiB")).advice
     assert (setting.kind, setting.change, setting.tried) == ("setting", advice.setting, "replay")
     assert run.completes(setting.change)
     assert setting.need == run.min_capacity(setting.change)
@@ -243,7 +243,7 @@ def test_an_edit_of_the_program_is_a_change_that_helps() -> None:
     assert answer.verdict == "too_big"
     edits = [one for one in answer.remedies if one.kind == "edit"]
     assert {edit.tried for edit in edits} == {"estimate"}
-    found = whatif(trace, "caching", f"sim:{card}", capacity=card, settings=False).fitting
+    found = whatif(Runner(trace, f"sim:{card}"), "caching", capacity=card, settings=False).fitting
     assert found
     assert [(edit.change, edit.need) for edit in edits] == [(one.name, one.need) for one in found]
     later = replace(trace, coverage=Coverage(begins="later"))
@@ -266,7 +266,7 @@ def test_everything_that_was_tried() -> None:
         if one.kind in ("setting", "allocator") and one.need is not None:
             assert one.fits == run.completes(one.change), one
     edits = {one.change: one.fits for one in trials if one.kind == "edit"}
-    found = whatif(trace, "caching", device, capacity=run.capacity, settings=False)
+    found = whatif(Runner(trace, device), "caching", capacity=run.capacity, settings=False)
     assert found.enough is not None
     assert edits == {one.name: one.fits for one in found.proposals}
     cards = {one.change for one in trials if one.kind == "card" and one.fits}

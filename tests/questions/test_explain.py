@@ -8,7 +8,7 @@ from allocbench import allocators
 from allocbench.questions import search_space
 from allocbench.questions.explain import Explanation, explain, pins, verdict
 from allocbench.questions.failure import before, first_failure
-from allocbench.replays.runner import can_be_made
+from allocbench.replays.runner import Runner, can_be_made
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
 from tests.commands import folder
 from tests.traces import Event, make
@@ -19,7 +19,7 @@ MIB = 1 << 20
 
 
 def explained(trace: Trace, allocator: str, device: str) -> Explanation:
-    found = explain(trace, allocator, device)
+    found = explain(Runner(trace, device), allocator)
     assert found is not None
     check_changes(found, trace, device)
     return found
@@ -128,7 +128,7 @@ def test_freed_blocks_and_those_of_the_first_step_are_not_leaks() -> None:
 
 
 def test_a_trace_without_failures_has_no_explanation() -> None:
-    assert explain(catalog.load("gpt2-train"), "caching", "sim:80GiB") is None
+    assert explain(Runner(catalog.load("gpt2-train"), "sim:80GiB"), "caching") is None
 
 
 def test_the_first_failure_of_a_real_trace_is_that_of_a_replay() -> None:

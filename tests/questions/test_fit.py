@@ -31,7 +31,7 @@ SOME = ["gpt2-train", "llama3-8b-lora", "straddler", "sawtooth", "bomb-best-fit"
 @pytest.mark.parametrize("workload", SOME)
 def test_the_answer_completes_and_2_mib_less_does_not(workload: str) -> None:
     trace = catalog.load(workload)
-    found = fit(trace, allocators.names(), DEVICE, known=Bounds(trace.max_load, None))
+    found = fit(Runner(trace, DEVICE), allocators.names(), Bounds(trace.max_load, None))
     assert list(found["allocator"]) == allocators.names()
     for row in records(found):
         for more, failures in ((0, False), (-STEP, True)):
@@ -59,7 +59,7 @@ def test_an_allocator_that_is_not_monotone_is_seen_through() -> None:
         enough = trial(trace, "free_lists", DEVICE, middle * STEP).completes
         low, high = (low, middle) if enough else (middle, high)
     assert found.capacity < high * STEP
-    (row,) = records(fit(trace, ["free_lists"], DEVICE))
+    (row,) = records(fit(Runner(trace, DEVICE), ["free_lists"], bounds(trace)))
     assert row["min_capacity"] == found.capacity
     assert row["fails_above"] > min(
         Runner(trace, DEVICE).boundary("free_lists", above=True).fails_above
@@ -81,7 +81,7 @@ def test_on_a_small_trace_no_capacity_at_all_is_missed(spec: str) -> None:
 
 def test_a_trace_that_no_device_holds_has_no_answer() -> None:
     trace = make([(ALLOC, 0, 2 * MIB)])
-    (row,) = records(fit(trace, ["naive"], "sim:80GiB,fail_above=1MiB"))
+    (row,) = records(fit(Runner(trace, "sim:80GiB,fail_above=1MiB"), ["naive"], bounds(trace)))
     assert row["min_capacity"] is None
     assert row["cards"] == ()
 
@@ -99,10 +99,16 @@ def test_cards_are_those_on_which_it_completes() -> None:
     assert [card.usable for card in cards()] == sorted(card.usable for card in cards())
     smallest = cards()[0]
     exactly = make([(ALLOC, 0, smallest.free)])
-    (row,) = records(fit(exactly, ["naive"], DEVICE))
+    (row,) = records(fit(Runner(exactly, DEVICE), ["naive"], bounds(exactly)))
     assert row["cards"] == tuple(card.name for card in cards())
     assert row["card"] == smallest.name
-    (row,) = records(fit(make([(ALLOC, 0, smallest.free + 1)]), ["naive"], DEVICE))
+    (row,) = records(
+        fit(
+            Runner(make([(ALLOC, 0, smallest.free + 1)]), DEVICE),
+            ["naive"],
+            bounds(make([(ALLOC, 0, smallest.free + 1)])),
+        )
+    )
     assert smallest.name not in row["cards"]
     assert context(smallest.name) == smallest.usable - smallest.free > 0
 

@@ -45,7 +45,7 @@ def test_a_leak_has_a_rate_and_a_last_step(marked: bool) -> None:
 
 def test_the_verdict_begins_with_the_leak() -> None:
     trace = steps(20, 64 * MIB)
-    failing = explain(trace, "naive", "sim:800MiB")
+    failing = explain(Runner(trace, "sim:800MiB"), "naive")
     assert failing is not None
     assert failing.leak is not None
     # 3 MiB, the work of the 12th step and what 12 steps keep are 835 MiB.
@@ -65,7 +65,7 @@ def test_steps_after_a_failure_show_what_fills_the_device_before_it() -> None:
             [2 * (size == 64) for size in steps(8, 64 * MIB, weights=12).size // MIB], np.uint32
         ),
     )
-    failing = explain(trace, "naive", "sim:200MiB")
+    failing = explain(Runner(trace, "sim:200MiB"), "naive")
     assert failing is not None
     assert failing.failure.step == 2
     assert failing.leak is not None
@@ -106,7 +106,7 @@ def loaded(layers: int, temporary: int) -> Trace:
 def test_loading_a_model_is_no_leak(temporary: int) -> None:
     trace = loaded(60, temporary)
     assert leak_of(trace) is None
-    failing = explain(trace, "caching", "sim:300MiB")
+    failing = explain(Runner(trace, "sim:300MiB"), "caching")
     assert failing is not None
     assert (failing.kind, failing.leak, failing.changes) == ("full", None, [])
     assert "no setting or allocator helps" in verdict(failing)
@@ -116,7 +116,7 @@ def test_a_program_that_is_too_large_is_not_fragmented_where_the_free_bytes_reac
     events: list[Event] = [(ALLOC, n, MIB // 2) for n in range(2)]
     events += [(ALLOC, 2 + n, 72 * MIB) for n in range(13)]
     events += [(ALLOC, 15 + n, 64 * MIB) for n in range(20)]
-    failing = explain(make(events), "caching", "sim:1001MiB")
+    failing = explain(Runner(make(events), "sim:1001MiB"), "caching")
     assert failing is not None
     assert failing.failure.live + failing.failure.requested == failing.failure.capacity
     assert failing.kind == "full"
@@ -426,7 +426,7 @@ def test_what_grows_for_a_while_is_no_leak(program: Program) -> None:
     trace = program.trace()
     assert leak_of(trace) is None
     device = f"sim:{trace.max_load * 9 // 10}"
-    failing = explain(trace, "naive", device)
+    failing = explain(Runner(trace, device), "naive")
     assert failing is not None
     assert failing.leak is None
 

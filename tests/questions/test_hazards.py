@@ -13,12 +13,12 @@ from allocbench.questions.best import best
 from allocbench.questions.check import check
 from allocbench.questions.explain import served
 from allocbench.questions.hazards import breaks, caveats, modelled, reserve_in_words
-from allocbench.questions.recommend import study
 from allocbench.replays.recorded_settings import conf, with_conf
 from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import KEEP
 from allocbench.reports.advice.recommending import GIVEN, RECORDED
 from allocbench.workloads import ALLOC, FREE, Trace, catalog
+from tests.questions import studied
 from tests.traces import MIB, Event, make
 
 DEVICE = "sim:8GiB"
@@ -55,20 +55,20 @@ def test_a_pool_with_an_allocator_works_from_2_11_on(torch: str, works: bool) ->
 
 
 def test_recommend_leaves_them_out_and_says_why() -> None:
-    free = study(gpt2(), DEVICE, orders=0, budget=0)
+    free = studied(Runner(gpt2(), DEVICE), orders=0, budget=0)
     assert (free.advice.chosen, free.warnings) == (EXPANDABLE, ())
-    bound = study(gpt2("cuda_ipc"), DEVICE, orders=0, budget=0)
+    bound = studied(Runner(gpt2("cuda_ipc"), DEVICE), orders=0, budget=0)
     assert bound.advice.chosen != EXPANDABLE
     assert EXPANDABLE not in set(bound.rows["allocator"])
     assert bound.warnings[0].startswith(f"not considered: {EXPANDABLE}: the program shares CUDA")
-    unknown = study(gpt2(told=False), DEVICE, orders=0, budget=0)
+    unknown = studied(Runner(gpt2(told=False), DEVICE), orders=0, budget=0)
     assert "does not say whether the program uses CUDA IPC" in unknown.warnings[0]
 
 
 def test_tune_does_not_try_them() -> None:
-    found = tune.tune(gpt2("mem_pool"), "caching", "sim:80GiB", budget=6)
+    found = tune.tune(Runner(gpt2("mem_pool"), "sim:80GiB"), "caching", budget=6)
     assert not any("expandable_segments:True" in conf(trial.spec) for trial in found.trials)
-    found = tune.tune(gpt2(), "caching", "sim:80GiB", budget=6)
+    found = tune.tune(Runner(gpt2(), "sim:80GiB"), "caching", budget=6)
     assert any("expandable_segments:True" in conf(trial.spec) for trial in found.trials)
 
 
@@ -127,6 +127,6 @@ def test_no_command_keeps_settings_whose_reserve_grows(recorded: bool) -> None:
     for words in (answer.sentence, served(run, given, "it")):
         assert "max_split_size_mb with expandable_segments does that" in words
     if recorded:
-        made = study(trace, DEVICE, budget=5)
+        made = studied(Runner(trace, DEVICE), budget=5)
         assert made.advice.setting == found.setting
         assert any("expandable_segments does that" in line for line in made.warnings)

@@ -14,13 +14,13 @@ from allocbench.questions.best import of_settings, to_use
 from allocbench.questions.explain import explain, leak_of_failure
 from allocbench.questions.fit import bounds, fit
 from allocbench.questions.hazards import growing
-from allocbench.questions.recommend import study
 from allocbench.questions.tune import tune
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Provenance, Trace, write
 from allocbench.workloads.coverage import Coverage
 from tests.commands import folder
 from tests.commands import run as run_command
+from tests.questions import studied
 from tests.traces import MIB, decoding, training
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -52,9 +52,9 @@ def test_no_command_contradicts_another(trace: Trace, share: float, verdict: str
     answer, run = checking.check(trace, device), Runner(trace, device)
     assert answer.verdict == verdict, answer.sentence
     assert checking.exit_code(run, PYTORCH) == answer.exit_code
-    found, made = explain(trace, PYTORCH, device), study(trace, device)
-    tuned = tune(trace, PYTORCH, device)
-    (fitted,) = fit(trace, [PYTORCH], device, known=bounds(trace, 0)).to_dict("records")
+    found, made = explain(Runner(trace, device), PYTORCH), studied(Runner(trace, device))
+    tuned = tune(Runner(trace, device), PYTORCH)
+    (fitted,) = fit(Runner(trace, device), [PYTORCH], bounds(trace, 0)).to_dict("records")
     (own,) = made.rows[made.rows["allocator"] == PYTORCH].to_dict("records")
     assert {fitted["min_capacity"], own["min_capacity"], tuned.default.capacity} == {answer.need}
     assert {fitted["card"], own["card"]} == {answer.card}

@@ -18,13 +18,13 @@ from allocbench.questions.explain import explain, served, verdict
 from allocbench.questions.failure import before
 from allocbench.questions.fit import bounds, fit
 from allocbench.questions.occupancy import Outside, occupancy
-from allocbench.questions.recommend import study
 from allocbench.replays.replayed import replayed
 from allocbench.replays.runner import Runner
 from allocbench.workloads import FREE, Trace, catalog, read, write
 from allocbench.workloads.exporters.pytorch_snapshot import write_snapshot
 from allocbench.workloads.exporters.replayed_trace import ReplayedTrace
 from tests.commands import folder, run
+from tests.questions import studied
 from tests.workloads.importers.snapshots import MIB, Recorder, snapshot
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -109,13 +109,11 @@ def check(part: Trace, truth: int) -> int | None:
     says = served(runner, PYTORCH, DEVICE)
     assert "at least" in says or need >= truth, says
     assert "no request fails" not in says
-    made = study(part, DEVICE, orders=0, budget=0, runner=runner)
+    made = studied(runner, orders=0, budget=0)
     assert made.confidence.level != "high"
     assert "at least" in made.advice.lines[0] or need >= truth
     assert made.rows["coverage"].notna().all()
-    assert (
-        fit(part, [PYTORCH], DEVICE, known=bounds(part, 0), runner=runner)["coverage"].notna().all()
-    )
+    assert fit(runner, [PYTORCH], bounds(part, 0))["coverage"].notna().all()
     return need
 
 
@@ -296,7 +294,7 @@ def test_parts_of_a_profiler_trace_of_a_real_gpu() -> None:
 def test_a_failure_at_the_end_is_never_called_a_success() -> None:
     trace = program("gpt2-train")
     capacity = need_of(trace) - (64 << 20)
-    failing = explain(trace, PYTORCH, f"sim:{capacity}")
+    failing = explain(Runner(trace, f"sim:{capacity}"), PYTORCH)
     assert failing is not None
     small = replayed(before(trace, failing.failure.event + 1), PYTORCH, f"sim:{capacity}")
     with Path("failed.pickle").open("wb") as sink:
@@ -306,7 +304,7 @@ def test_a_failure_at_the_end_is_never_called_a_success() -> None:
     assert part.coverage.request == failing.failure.requested
     assert part.coverage.card == capacity
     check(part, need_of(trace))
-    again = explain(part, PYTORCH, f"sim:{part.coverage.card}")
+    again = explain(Runner(part, f"sim:{part.coverage.card}"), PYTORCH)
     assert again is not None
     assert again.failure.requested == failing.failure.requested
     assert "at least" in verdict(again)

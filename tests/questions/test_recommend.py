@@ -4,10 +4,10 @@
 import pytest
 
 from allocbench.questions.best import stages
-from allocbench.questions.recommend import study
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, catalog, write
 from tests.commands import error, folder, output
+from tests.questions import studied
 from tests.traces import make
 
 __all__ = ["folder"]  # the fixture, by its import
@@ -19,7 +19,7 @@ EXPANDABLE = "caching:conf=expandable_segments:True"
 def test_a_study_runs_all_and_remembers() -> None:
     begun: list[str] = []
     run = Runner(catalog.load("gpt2-train"), "sim:8GiB")
-    found = study(run.trace, "sim:8GiB", orders=1, budget=0, begin=begun.append, runner=run)
+    found = studied(run, orders=1, budget=0, begin=begun.append)
     assert found.advice.chosen == EXPANDABLE
     assert len(begun) <= stages(0)
     again = Runner(run.trace, "sim:8GiB")
@@ -53,7 +53,7 @@ def test_an_interrupt_while_settings_are_tried_ends_it() -> None:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        study(make([(ALLOC, 0, 3 * MIB)]), "sim:20MiB", orders=0, budget=20, begin=begin)
+        studied(Runner(make([(ALLOC, 0, 3 * MIB)]), "sim:20MiB"), orders=0, budget=20, begin=begin)
     assert len(begun) == 5
 
 
@@ -65,5 +65,5 @@ def test_errors_are_one_line() -> None:
     assert "'time' is not option=value" in error("recommend good.csv --weigh time")
     assert "--device" in error("recommend good.csv --device nosuch")
     trace = make([(ALLOC, 0, 2 * MIB)])
-    found = study(trace, "sim:1MiB", orders=0, budget=0)
+    found = studied(Runner(trace, "sim:1MiB"), orders=0, budget=0)
     assert found.advice.chosen is None

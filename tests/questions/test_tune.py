@@ -29,7 +29,7 @@ def least(runner: Runner, text: str) -> int:
 @pytest.mark.parametrize("workload", ["gpt2-train", "llama3-8b-lora"])
 def test_the_best_needs_no_more_than_fit_finds_of_anything_plain(workload: str) -> None:
     trace = catalog.load(workload)
-    found, fitted = tune(trace, "caching", DEVICE, budget=45), Runner(trace, DEVICE)
+    found, fitted = tune(Runner(trace, DEVICE), "caching", budget=45), Runner(trace, DEVICE)
     assert found.least is not None
     assert found.least.capacity is not None
     assert found.helps
@@ -63,7 +63,7 @@ def test_a_setting_that_changes_nothing_is_dropped() -> None:
 
 def test_the_trials_are_always_the_same_and_the_budget_is_kept() -> None:
     trace = catalog.load("gpt2-train")
-    first, again = (tune(trace, "caching", DEVICE, budget=60).trials for _ in range(2))
+    first, again = (tune(Runner(trace, DEVICE), "caching", budget=60).trials for _ in range(2))
     assert first == again
     assert 60 <= len(first) <= 60 + 30  # and what shortens the least
     assert len({trial.spec for trial in first}) == len(first)
@@ -85,7 +85,7 @@ def test_the_front_holds_the_trials_that_no_other_dominates() -> None:
 @pytest.mark.parametrize("device", [DEVICE, "sim:8GiB"])
 def test_no_setting_that_the_search_gave_up_beats_those_of_the_front(device: str) -> None:
     trace = catalog.load("gpt2-train")
-    found, fresh = tune(trace, "caching", device, budget=60), Runner(trace, device)
+    found, fresh = tune(Runner(trace, device), "caching", budget=60), Runner(trace, device)
     given_up = [trial for trial in found.trials if trial.spec not in found.sure]
     assert len(given_up) > len(found.trials) / 2
     for trial in given_up:
@@ -96,12 +96,12 @@ def test_no_setting_that_the_search_gave_up_beats_those_of_the_front(device: str
 
 def test_the_default_is_said_to_be_best_where_it_is() -> None:
     trace = make([(ALLOC, 0, 2 * MIB), (FREE, 0, 0), (ALLOC, 0, 2 * MIB)])
-    assert not tune(trace, "naive", DEVICE, budget=5).helps
+    assert not tune(Runner(trace, DEVICE), "naive", budget=5).helps
     assert "No setting saves" in output("tune good.csv --allocator naive --budget 5")
 
 
 def test_settings_that_serve_what_the_default_fails_help() -> None:
-    found = tune(catalog.load("gpt2-train"), "caching", "sim:8GiB", budget=50)
+    found = tune(Runner(catalog.load("gpt2-train"), "sim:8GiB"), "caching", budget=50)
     assert found.default.failures
     assert found.helps
     assert found.least is not None
@@ -109,10 +109,12 @@ def test_settings_that_serve_what_the_default_fails_help() -> None:
 
 
 def test_options_that_are_given_stay() -> None:
-    found = tune(catalog.load("llm-decode"), "bfc:garbage_collection=true", DEVICE, budget=12)
+    found = tune(
+        Runner(catalog.load("llm-decode"), DEVICE), "bfc:garbage_collection=true", budget=12
+    )
     assert all("garbage_collection=true" in trial.spec for trial in found.trials)
     with pytest.raises(SpecError, match="without wrappers"):
-        tune(catalog.load("llm-decode"), "limit:bytes=8GiB,of=bfc", DEVICE)
+        tune(Runner(catalog.load("llm-decode"), DEVICE), "limit:bytes=8GiB,of=bfc")
 
 
 def test_an_interrupt_keeps_the_least_so_far() -> None:
@@ -123,7 +125,7 @@ def test_an_interrupt_keeps_the_least_so_far() -> None:
         if len(begun) == 12:
             raise KeyboardInterrupt
 
-    found = tune(catalog.load("gpt2-train"), "caching", DEVICE, budget=60, begin=begin)
+    found = tune(Runner(catalog.load("gpt2-train"), DEVICE), "caching", budget=60, begin=begin)
     assert found.interrupted
     assert len(found.trials) >= 11  # those begun, and what shortens the least
     assert found.least is not None
@@ -134,7 +136,7 @@ def test_the_frame_has_the_best_first_and_the_host_time_of_allocbench_allocators
     allocator: str,
 ) -> None:
     run = Runner(catalog.load("gpt2-train"), DEVICE)
-    found = tune(run.trace, allocator, DEVICE, budget=20, runner=run)
+    found = tune(run, allocator, budget=20)
     assert found.least is not None
     table = frame(found, run, with_conf(found.least.spec))
     assert len(table) == len(found.trials)

@@ -333,7 +333,9 @@ def test_places_give_the_cache_back() -> None:
         changed = edited(f"empty_cache before each {place}", trace)
         assert (changed.op == TRIM).sum() == 3
         assert changed.max_load == trace.max_load
-    settings = {one.name for one in whatif(trace, "naive", "sim:8GiB").single if ":" in one.name}
+    settings = {
+        one.name for one in whatif(Runner(trace, "sim:8GiB"), "naive").single if ":" in one.name
+    }
     assert not settings  # naive has no settings
 
 
@@ -407,7 +409,7 @@ def test_edits_that_exclude_each_other_are_not_combined() -> None:
     ],
 )
 def test_the_edits_that_ask_least_are_chosen(mib: int, chosen: str | None) -> None:
-    answer = whatif(PLAIN, "naive", "sim:8GiB", capacity=mib * MIB)
+    answer = whatif(Runner(PLAIN, "sim:8GiB"), "naive", capacity=mib * MIB)
     assert (answer.enough and answer.enough.name) == chosen
     assert all(found.fits and found.high <= mib * MIB for found in answer.fitting)
 
@@ -429,7 +431,7 @@ def test_edits_are_ordered_by_what_they_ask() -> None:
 
 
 def test_a_run_takes_the_place_of_an_estimate(capsys: pytest.CaptureFixture[str]) -> None:
-    answer = whatif(PLAIN, "naive", "sim:8GiB")
+    answer = whatif(Runner(PLAIN, "sim:8GiB"), "naive")
     first, second, *_ = answer.single
     ran = replace(first, run=answer.need - 3 * MIB)
     command._print(replace(answer, single=[ran, second]), "the device")
@@ -442,18 +444,18 @@ def test_a_run_takes_the_place_of_an_estimate(capsys: pytest.CaptureFixture[str]
 def test_a_run_fits_up_to_the_capacity(
     spare: int | None, fits: bool | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer = whatif(PLAIN, "naive", "sim:8GiB")
+    answer = whatif(Runner(PLAIN, "sim:8GiB"), "naive")
     monkeypatch.setattr(question, "load", lambda _: PLAIN)
     monkeypatch.setattr(question, "changed", lambda *_: None)
     capacity = None if spare is None else answer.need + spare
     settings: Any = None
-    found = question.run(settings, answer.single[0], "naive", "sim:8GiB", capacity)
+    found = question.measured(settings, answer.single[0], "naive", "sim:8GiB", capacity)
     assert (found.run, found.run_load, found.fits) == (answer.need, PLAIN.max_load, fits)
 
 
 def test_a_trace_without_steps_is_refused() -> None:
     with pytest.raises(UsageError, match="no steps"):
-        whatif(make([(ALLOC, 0, 5)]), "naive", "sim:8GiB")
+        whatif(Runner(make([(ALLOC, 0, 5)]), "sim:8GiB"), "naive")
 
 
 def test_what_was_held_before_the_recording_bounds_every_estimate() -> None:
@@ -461,14 +463,14 @@ def test_what_was_held_before_the_recording_bounds_every_estimate() -> None:
         return replace(PLAIN, coverage=Coverage("later", "open", held=mib * MIB))
 
     with pytest.raises(UsageError, match=r"1\.50 GiB were reserved .* hides what changes save"):
-        whatif(held(1536), "naive", "sim:8GiB")
-    found = whatif(held(1000), "naive", "sim:8GiB")  # of the 1288 MiB that it needs
+        whatif(Runner(held(1536), "sim:8GiB"), "naive")
+    found = whatif(Runner(held(1000), "sim:8GiB"), "naive")  # of the 1288 MiB that it needs
     assert min(one.low for one in found.single) == 1000 * MIB
 
 
 def test_the_need_of_a_setting_is_that_of_a_replay() -> None:
     trace = training(temporary=True)
-    found = {one.name: one for one in whatif(trace, "caching", "sim:8GiB").single}
+    found = {one.name: one for one in whatif(Runner(trace, "sim:8GiB"), "caching").single}
     one = found["max_split_size_mb:128"]
     need = Runner(trace, "sim:8GiB").min_capacity("caching:max_split_size_mb=128")
     assert one.low == one.need == one.high == need
@@ -496,7 +498,7 @@ def test_the_command(folder: Path) -> None:
 def test_a_curve_has_the_peak_of_its_edits() -> None:
     trace = PLAIN
     blocks = TrainingBlocks(trace)
-    answer = whatif(trace, "naive", "sim:8GiB")
+    answer = whatif(Runner(trace, "sim:8GiB"), "naive")
     together = combined(answer, blocks, "naive", "sim:8GiB")
     assert {len(proposal.edits) for proposal in together} == {2, 3}
     for chosen, peak in [

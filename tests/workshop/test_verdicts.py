@@ -59,7 +59,7 @@ def check(trace: Trace, device: str) -> None:
     found = best(Runner(trace, device))
     rows = {row["allocator"]: row for row in records(found.rows)}
     specs = [spec for spec in SPECS if spec in rows]
-    fitted = fit(trace, specs, device, known=Bounds(trace.max_load, None))
+    fitted = fit(Runner(trace, device), specs, Bounds(trace.max_load, None))
     capacity = Runner(trace, device).capacity
     for row in records(fitted):
         mine = rows[row["allocator"]]
@@ -71,7 +71,7 @@ def check(trace: Trace, device: str) -> None:
         need = compared["min_capacity"]
         assert compared["failures"] or (need is not None and need < capacity + 2 * MIB)
     for spec in ("caching", "bfc"):
-        why = explain(trace, spec, device)
+        why = explain(Runner(trace, device), spec)
         assert (why is None) is not rows[spec]["failures"]
         if why is not None:
             assert (why.min_capacity, why.card) == (rows[spec]["min_capacity"], rows[spec]["card"])
