@@ -233,12 +233,12 @@ def _holders(held: pd.DataFrame, explanation: Explanation | None) -> Iterator[Ta
         table = plain_table(
             f"what holds memory {when}", *numbers, "kind", "largest parts", right=numbers
         )
-        for row in by_kind(held).to_dict("records"):
+        for row in by_kind(held):
             cells = units.size(row["bytes"]), units.percent(row["share"]), f"{row['blocks']:,}"
             places = Text(places_in_words(row["places"]))
             table.add_row(*cells, Text(one_line(row["kind"]) or "of unknown kind"), places)
         yield table
-    modules = by_module(held).to_dict("records")
+    modules = by_module(held)
     if modules:
         count = f"the largest {_MODULES} of {len(modules)}" if len(modules) > _MODULES else "all"
         title = f"by module: {count}"

@@ -77,22 +77,6 @@ class Best:
         return bool(self.setting == self.rows["allocator"].iloc[0])
 
     @property
-    def need(self) -> int | None:
-        """Bytes of the smallest device that is enough for the best setting, if there is one."""
-        return self._number("min_capacity", self.setting)
-
-    @property
-    def spare(self) -> int | None:
-        """Bytes of the device that the best setting does not need, if there is one."""
-        need, capacity = self.need, self._number("capacity", self.setting)
-        return None if need is None or capacity is None else max(0, capacity - need)
-
-    @property
-    def reason(self) -> str:
-        """The sentences about the best setting, or why none fits."""
-        return self.advice.lines[0].partition(": ")[2]
-
-    @property
     def columns(self) -> dict[str, str | None]:
         """The columns of `reports.results` with which rows keep the advice."""
         return self.advice.columns | {"orders_advice": self.other_orders(self.advice.chosen)}
@@ -101,15 +85,10 @@ class Best:
         """Whether a choice completes the other orders of the steps; None if nothing is chosen."""
         if spec is None:
             return None
-        failed = self._number("failed_orders", spec)
+        (failed,) = self.rows.loc[self.rows["allocator"] == spec, "failed_orders"]
+        tried = None if pd.isna(failed) else int(failed)
         given = self.rows["allocator"].iloc[0]
-        return self.orders.sentence(failed, self.advice.now if spec == given else spec)
-
-    @property
-    def tried(self) -> int:
-        """How many settings and allocators were tried."""
-        searched = {with_conf(trial.spec) for trial in self.tuned.trials} if self.tuned else set()
-        return len(searched | set(self.rows["allocator"]))
+        return self.orders.sentence(tried, self.advice.now if spec == given else spec)
 
     @property
     def known(self) -> dict[str, Row]:
@@ -120,10 +99,6 @@ class Best:
         kept = (self.setting, with_conf(EXPANDABLE))
         rows = {row["allocator"]: row for row in self.runs}
         return {spec: row for spec, row in rows.items() if spec in kept or not options_of(spec)}
-
-    def _number(self, column: str, spec: str | None) -> int | None:
-        numbers = self.rows.loc[self.rows["allocator"] == spec, column].dropna()
-        return int(numbers.iloc[0]) if len(numbers) else None
 
 
 def best(
@@ -199,7 +174,9 @@ def best(
     setting = advice.setting
     if others or setting is None or setting in shaky or not trials.leaves_room(setting):
         begin("allocators")
-        strategies = [spec for spec in _strategies(runner.device) if spec != given]
+        names = allocators.names(allocators.make_device(runner.device))
+        candidates = [spec for spec in names if allocators.info(spec).candidate]
+        strategies = [spec for spec in candidates if spec not in (KEEP, given)]
         excluded |= {spec: reason for spec in strategies if (reason := breaks(spec, runner.trace))}
         trials.add([spec for spec in strategies if spec not in excluded], shaken=not roomy)
         advice = chosen()
@@ -291,9 +268,3 @@ class _Trials:
             "coverage": run.trace.coverage.sentence or None,
             "failed_orders": failed,
         }
-
-
-def _strategies(device: str) -> list[str]:
-    """The strategies that can work on a device and be recommended, without that of PyTorch."""
-    names = allocators.names(allocators.make_device(device))
-    return [name for name in names if name != KEEP and allocators.info(name).candidate]

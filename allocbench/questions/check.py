@@ -358,7 +358,8 @@ class _Case:
         trace, run = self.trace, self.run
         part = not shown(trace, run.capacity)
         remedies = tuple(replace(one, bound=part) for one in remedies[: sentences.MOST_REMEDIES])
-        checks = [line for remedy in remedies[:1] for line in _checks(remedy, trace)]
+        settings = [one.change for one in remedies[:1] if one.kind == "setting"]
+        checks = [f"{sentences.upper(line)}." for one in settings for line in caveats(one, trace)]
         return Answer(
             run.workload,
             self.device,
@@ -412,12 +413,6 @@ def _to_know_more(trace: Trace) -> tuple[str, ...]:
     return (f"To know more, {how}.",) if how else ()
 
 
-def _checks(remedy: Remedy, trace: Trace) -> list[str]:
-    """What to check before a setting is used."""
-    lines = caveats(remedy.change, trace) if remedy.kind == "setting" else []
-    return [f"{sentences.upper(line)}." for line in lines]
-
-
 def _holders(trace: Trace, event: int | None, everything: bool) -> tuple[Holder, ...]:
     """What is live after an event, or at the peak, by kind and place; none if that is not known.
 
@@ -426,6 +421,6 @@ def _holders(trace: Trace, event: int | None, everything: bool) -> tuple[Holder,
     held = holders(trace, event)
     if not (held["kind"].any() or held["place"].any()):
         return ()
-    kinds = by_kind(held, len(held) if everything else _MOST_PLACES)
-    rows = kinds.to_dict("records")[: None if everything else _MOST_HOLDERS]
+    rows = by_kind(held, len(held) if everything else _MOST_PLACES)
+    rows = rows[: None if everything else _MOST_HOLDERS]
     return tuple(Holder(row["kind"], row["bytes"], tuple(row["places"])) for row in rows)

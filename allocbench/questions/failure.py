@@ -34,15 +34,13 @@ class Failure:
     block of the allocator; room: bytes that the device still had. segments: those held, with their
     blocks. pins: the live blocks, numbered by their allocs, in the way of the cheapest place for
     the request; in_one_stretch: whether that place is in one segment; otherwise whole segments
-    would have to be returned. alive: all live blocks; address: where each block of the trace was
-    placed.
+    would have to be returned. address: where each block of the trace was placed.
     """
 
     event: int
     step: int
     operator: str
     requested: int
-    stream: int
     live: int
     allocated: int
     reserved: int
@@ -51,7 +49,6 @@ class Failure:
     segments: list[Segment]
     pins: Ints
     in_one_stretch: bool
-    alive: Ints
     address: Ints
     workload: TraceBlocks
 
@@ -92,9 +89,9 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
 
     again = fresh(allocator, device, trace)
     allocators.replay(before(trace, event), again, keep=True)
-    requested, stream = int(trace.size[event]), int(trace.stream[event])
+    requested = int(trace.size[event])
     try:
-        again.allocate(requested, stream)
+        again.allocate(requested, int(trace.stream[event]))
     except OutOfMemory:
         pass
     else:
@@ -106,7 +103,6 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
         step=int(np.searchsorted(steps, event)),
         operator=operators(trace, np.array([event]))[0],
         requested=requested,
-        stream=stream,
         live=int(workload.size[alive].sum()),
         allocated=stats.allocated,
         reserved=stats.reserved,
@@ -115,7 +111,6 @@ def first_failure(trace: Trace, allocator: str, device: str) -> Failure | None:
         segments=again.snapshot(),
         pins=blocks_map.pins,
         in_one_stretch=blocks_map.failure["place"] == "stretch",
-        alive=alive,
         address=placements["address"].astype(np.int64),
         workload=workload,
     )

@@ -4,7 +4,8 @@
 The kinds are those of `workloads.block_origins`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -14,8 +15,7 @@ from allocbench.base.text import one_line
 from allocbench.workloads import Trace
 from allocbench.workloads.block_origins import derived_places, names_at, origins, places_of
 
-_OF_KINDS = ("kind", "blocks", "bytes", "share", "places", "modules")
-_OF_MODULES = ("module", "modules", "bytes", "share", "kinds")
+Row: TypeAlias = dict[str, Any]
 
 
 def holders(trace: Trace, event: int | None = None) -> pd.DataFrame:
@@ -56,26 +56,40 @@ def blocks(trace: Trace) -> pd.DataFrame:
     )
 
 
-def by_kind(held: pd.DataFrame, most: int = 3) -> pd.DataFrame:
+def by_kind(held: pd.DataFrame, most: int = 3) -> list[Row]:
     """The kinds of what `holders` found, largest first.
 
-    Columns: kind, blocks, bytes, share (of all bytes), places and modules: the `most` largest, with
-    the bytes of each. Modules that differ only in numbers are one: "transformer.h.*.mlp".
+    Each has kind, bytes, share (of all bytes), blocks, and places: the `most` largest, with the
+    bytes of each.
     """
+    return _grouped(
+        held,
+        held["kind"],
+        lambda of: {"blocks": int(of["blocks"].sum()), "places": _largest(of, "place", most)},
+    )
+
+
+def by_module(held: pd.DataFrame) -> list[Row]:
+    """The modules of what `holders` found, largest first; those that are `alike` are one.
+
+    Each has module, bytes, share (of all bytes), modules (the number of those that the path stands
+    for) and kinds, with the bytes of each. Empty if no module is known.
+    """
+    return _grouped(
+        held,
+        held["module"].where(held["module"] != "").map(alike, na_action="ignore"),
+        lambda of: {"modules": of["module"].nunique(), "kinds": _largest(of, "kind", len(of))},
+    )
+
+
+def _grouped(held: pd.DataFrame, keys: pd.Series, more: Callable[[pd.DataFrame], Row]) -> list[Row]:
     total = max(1, int(held["bytes"].sum()))
     rows = [
-        {
-            "kind": kind,
-            "blocks": int(group["blocks"].sum()),
-            "bytes": int(group["bytes"].sum()),
-            "share": int(group["bytes"].sum()) / total,
-            "places": _largest(group, group["place"], most),
-            "modules": _largest(group, group["module"].map(alike), most),
-        }
-        for kind, group in held.groupby("kind", sort=True)
+        {str(keys.name): key, "bytes": size, "share": size / total, **more(group)}
+        for key, group in held.groupby(keys, sort=True)
+        for size in [int(group["bytes"].sum())]
     ]
-    kinds = pd.DataFrame(rows, columns=list(_OF_KINDS))
-    return kinds.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
+    return sorted(rows, key=lambda row: -row["bytes"])
 
 
 def alike(module: str) -> str:
@@ -83,33 +97,11 @@ def alike(module: str) -> str:
     return ".".join("*" if part.isdecimal() else part for part in module.split("."))
 
 
-def _largest(held: pd.DataFrame, keys: pd.Series, most: int) -> list[tuple[str, int]]:
-    """The keys that are not empty with the most bytes, and the bytes of each."""
-    sums = held["bytes"].groupby(keys, sort=True).sum().drop("", errors="ignore")
+def _largest(held: pd.DataFrame, column: str, most: int) -> list[tuple[str, int]]:
+    """The values that are not empty with the most bytes, and the bytes of each."""
+    sums = held.groupby(column, sort=True)["bytes"].sum().drop("", errors="ignore")
     ordered = sums.sort_values(ascending=False, kind="stable").head(most)
     return [(str(key), int(size)) for key, size in ordered.items()]
-
-
-def by_module(held: pd.DataFrame) -> pd.DataFrame:
-    """The modules of what `holders` found, largest first; modules as in `by_kind`.
-
-    Columns: module, modules (the number of those that the path stands for), bytes, share (of all
-    bytes) and kinds, with the bytes of each. Empty if no module is known.
-    """
-    total = max(1, int(held["bytes"].sum()))
-    with_module = held[held["module"] != ""]
-    rows = [
-        {
-            "module": module,
-            "modules": group["module"].nunique(),
-            "bytes": int(group["bytes"].sum()),
-            "share": int(group["bytes"].sum()) / total,
-            "kinds": _largest(group, group["kind"], len(group)),
-        }
-        for module, group in with_module.groupby(with_module["module"].map(alike), sort=True)
-    ]
-    modules = pd.DataFrame(rows, columns=list(_OF_MODULES))
-    return modules.sort_values("bytes", ascending=False, kind="stable", ignore_index=True)
 
 
 def places_in_words(places: Sequence[tuple[str, int]]) -> str:

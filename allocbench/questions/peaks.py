@@ -79,7 +79,7 @@ def above_limit(peak: Peak, trace: Trace, limit: int) -> str | None:
         f"PyTorch reserves {units.size(peak.reserved)} at its peak on {peak.device}, "
         f"{units.size(peak.reserved - limit)} above the limit of {units.size(limit)}"
     ]
-    for row in by_kind(holders(trace)).to_dict("records")[:_MOST]:
+    for row in by_kind(holders(trace))[:_MOST]:
         held = f"  {units.size(row['bytes'])} {row['kind'] or 'live'}"
         lines.append(": ".join(filter(None, (held, places_in_words(row["places"])))))
     return "\n".join(lines)

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from allocbench.questions.best import COLUMNS as OF_BEST
 from allocbench.questions.best import Best
 from allocbench.questions.growth import leak_of
 from allocbench.questions.hazards import caveats, growing, reserve_in_words
@@ -14,8 +13,6 @@ from allocbench.replays.runner import Runner
 from allocbench.reports.advice.choosing import KEEP
 from allocbench.reports.advice.confidence import Confidence, confidence
 from allocbench.reports.advice.recommending import Advice
-
-COLUMNS = (*OF_BEST, "cost", "recommended", "best_setting", "best_allocator")
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ def study(run: Runner, found: Best, label: str = "") -> Study:
         order=rows["allocator"] != advice.chosen,
     ).sort_values(["order", "cost"], kind="stable", na_position="last", ignore_index=True)
     warnings = _warnings(run, found, label or run.device)
-    return Study(advice, sure, ranked[list(COLUMNS)], found.orders.tried, tuple(warnings))
+    return Study(advice, sure, ranked.drop(columns="order"), found.orders.tried, tuple(warnings))
 
 
 def _warnings(run: Runner, found: Best, device: str) -> list[str]:

@@ -26,21 +26,6 @@ DEVICE_TIME = (
     "device_assumptions",
 )
 """Columns of `reports.results` about the time of device calls."""
-COLUMNS = (
-    "allocator",
-    "min_capacity",
-    "card",
-    "peak_reserved",
-    *DEVICE_TIME,
-    "seconds_per_event_cold",
-    "failures",
-    "default",
-    "best",
-    "least",
-    "pareto",
-    "how",
-    "coverage",
-)
 
 
 @dataclass(frozen=True)
@@ -150,10 +135,10 @@ def frame(tuned: Tuned, runner: Runner, best: str | None) -> pd.DataFrame:
                 "order": trial.capacity,
             }
         )
-    ordered = pd.DataFrame(rows, columns=[*COLUMNS, "order"]).sort_values(
+    ordered = pd.DataFrame(rows).sort_values(
         ["best", "pareto", "order", "device_seconds"],
         ascending=[False, False, True, True],
         kind="stable",
         ignore_index=True,
     )
-    return ordered[list(COLUMNS)].astype({"min_capacity": "Int64"})
+    return ordered.drop(columns="order").astype({"min_capacity": "Int64"})

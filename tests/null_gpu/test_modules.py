@@ -26,7 +26,7 @@ def check(trace: Trace) -> None:
     """Parameters, gradients and the state of Adam are known by module, to the byte."""
     held = holders(trace)
     assert held["bytes"].sum() == trace.max_load
-    modules = {row["module"]: row for row in by_module(held).to_dict("records")}
+    modules = {row["module"]: row for row in by_module(held)}
     for name, size in (("layers.*.up", UP), ("layers.*.down", DOWN)):
         kinds = dict(modules[name]["kinds"])
         assert kinds[block_origins.PARAMETERS] == kinds[block_origins.GRADIENTS] == 3 * size

@@ -142,7 +142,7 @@ def test_the_first_failure_of_a_real_trace_is_that_of_a_replay() -> None:
     again = allocators.make("caching", allocators.SimulatedDevice("8GiB"))
     allocators.replay(cut, again, keep=True)
     with pytest.raises(allocators.OutOfMemory):
-        again.allocate(failure.requested, failure.stream)
+        again.allocate(failure.requested, int(trace.stream[failure.event]))
     assert failure.live == int(trace.load[failure.event - 1])
     assert failure.operator.startswith("aten::")
     assert 1 <= failure.step <= trace.steps

@@ -102,13 +102,8 @@ def test_cards_are_those_on_which_it_completes() -> None:
     (row,) = records(fit(Runner(exactly, DEVICE), ["naive"], bounds(exactly)))
     assert row["cards"] == tuple(card.name for card in cards())
     assert row["card"] == smallest.name
-    (row,) = records(
-        fit(
-            Runner(make([(ALLOC, 0, smallest.free + 1)]), DEVICE),
-            ["naive"],
-            bounds(make([(ALLOC, 0, smallest.free + 1)])),
-        )
-    )
+    run = Runner(make([(ALLOC, 0, smallest.free + 1)]), DEVICE)
+    (row,) = records(fit(run, ["naive"], bounds(run.trace)))
     assert smallest.name not in row["cards"]
     assert context(smallest.name) == smallest.usable - smallest.free > 0
 

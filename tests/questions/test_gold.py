@@ -66,7 +66,6 @@ def _failure(name: str, device: str) -> Any:
             "largest_free",
             "pins",
             "in_one_stretch",
-            "alive",
             "address",
         )
     }

@@ -70,8 +70,7 @@ def training(steps: int = 3, keeps_gradients: bool = False, evaluates_first: boo
 
 
 def kinds(trace: Trace, event: int | None = None) -> dict[str, int]:
-    found = by_kind(holders(trace, event))
-    return dict(zip(found["kind"], found["bytes"], strict=True))
+    return {row["kind"]: row["bytes"] for row in by_kind(holders(trace, event))}
 
 
 def test_every_kind_of_block_is_recognized() -> None:
@@ -132,15 +131,15 @@ def test_modules_and_the_kinds_that_a_program_says() -> None:
     assert held["bytes"].sum() == trace.max_load
     # The parameter and the buffer, because the trace says so.
     assert kinds(trace)[block_origins.GRADIENTS] == 1008 + 1000
-    modules = {row["module"]: row for row in by_module(held).to_dict("records")}
+    modules = {row["module"]: row for row in by_module(held)}
     assert set(modules) == {"h.*.up", "head"}
     assert modules["h.*.up"]["modules"] == 2
     assert modules["h.*.up"]["bytes"] == 1008 + 300
-    (row,) = (
-        row for row in by_kind(held).to_dict("records") if row["kind"] == block_origins.ACTIVATIONS
-    )
     # The input is not freed before the activation is.
-    assert row["modules"] == [("head", 504), ("h.*.up", 300)]
+    activations = {
+        row["module"]: dict(row["kinds"])[block_origins.ACTIVATIONS] for row in by_module(held)
+    }
+    assert activations == {"head": 504, "h.*.up": 300}
     assert alike("transformer.h.11.mlp2") == "transformer.h.*.mlp2"
 
 
