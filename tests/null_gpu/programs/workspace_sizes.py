@@ -133,6 +133,101 @@ def grid():
     seen["cudnn"] = [torch.backends.cudnn.version()]
 
 
+def dimensions():
+    """Convolutions of sounds and volumes, transposed ones, and images with channels last."""
+    kinds = (FLOAT, HALF, BRAIN)
+    for (c, k, r, stride, size, batch), dtype in itertools.product(
+        (
+            *((1, 32, 7, 1, 24000, 8), (1, 512, 10, 5, 80000, 4), (32, 64, 4, 2, 24000, 8)),
+            *((128, 128, 3, 1, 16000, 8), (128, 128, 1, 1, 16000, 8), (512, 512, 3, 2, 8000, 4)),
+            *((512, 512, 2, 2, 3999, 4), (64, 1, 7, 1, 16000, 8), (80, 384, 3, 1, 3000, 16)),
+        ),
+        kinds,
+    ):
+        layer = nn.Conv1d(c, k, r, stride, r // 2).to("cuda", dtype)
+        name = f"conv1d {c}->{k} {r} stride={stride} on {batch}x{size} {str(dtype)[6:]}"
+        trained(name, layer, ones(batch, c, size, dtype=dtype))
+    for (c, k, r, stride, sizes, batch), dtype in itertools.product(
+        (
+            *((1, 32, 3, 1, (64, 64, 64), 2), (32, 32, 3, 1, (64, 64, 64), 2)),
+            *((32, 64, 3, 1, (32, 32, 32), 2), (64, 64, 3, 1, (32, 32, 32), 4)),
+            *((128, 128, 3, 1, (16, 16, 16), 4), (3, 64, (3, 7, 7), (1, 2, 2), (16, 112, 112), 8)),
+            *((64, 64, 3, 1, (16, 56, 56), 8), (64, 144, (1, 3, 3), 1, (16, 56, 56), 8)),
+            *((144, 64, (3, 1, 1), 1, (16, 56, 56), 8), (64, 128, 3, 2, (16, 56, 56), 8)),
+            *((64, 128, 1, 2, (16, 56, 56), 8), (256, 256, 3, 1, (4, 14, 14), 8)),
+            *((24, 24, 3, 1, (40, 40, 40), 2), (32, 20, 1, 1, (64, 64, 64), 2)),
+        ),
+        kinds,
+    ):
+        padding = [side // 2 for side in r] if isinstance(r, tuple) else r // 2
+        layer = nn.Conv3d(c, k, r, stride, padding).to("cuda", dtype)
+        name = f"conv3d {c}->{k} {r} stride={stride} on {batch}x{sizes} {str(dtype)[6:]}"
+        trained(name, layer, ones(batch, c, *sizes, dtype=dtype))
+    for (c, k, r, stride, padding, size, batch), dtype, last in itertools.product(
+        (
+            *((100, 512, 4, 1, 0, 1, 64), (512, 256, 4, 2, 1, 4, 64), (256, 128, 4, 2, 1, 8, 64)),
+            *((128, 64, 4, 2, 1, 16, 64), (64, 3, 4, 2, 1, 32, 64), (256, 128, 3, 2, 1, 64, 2)),
+            *((128, 64, 2, 2, 0, 56, 8), (512, 256, 2, 2, 0, 14, 16), (64, 64, 3, 1, 1, 28, 8)),
+        ),
+        kinds,
+        (False, True),
+    ):
+        layer = nn.ConvTranspose2d(c, k, r, stride, padding).to("cuda", dtype)
+        images = ones(batch, c, size, size, dtype=dtype)
+        if last:
+            layer, images = layer.to(memory_format=LAST), images.to(memory_format=LAST)
+        name = f"transposed2d {c}->{k} {r} stride={stride} on {batch}x{size}"
+        trained(f"{name} {str(dtype)[6:]}{' channels last' * last}", layer, images)
+    for (c, k, size, batch), dtype in itertools.product(
+        ((64, 32, 32, 2), (128, 64, 16, 2), (256, 128, 8, 4)), kinds
+    ):
+        layer = nn.ConvTranspose3d(c, k, 2, 2).to("cuda", dtype)
+        name = f"transposed3d {c}->{k} 2 stride=2 on {batch}x{size} {str(dtype)[6:]}"
+        trained(name, layer, ones(batch, c, size, size, size, dtype=dtype))
+    for (c, k, r, stride, size), batch, last, dtype in itertools.product(
+        (
+            *((3, 64, 7, 2, 224), (64, 64, 3, 1, 56), (64, 128, 3, 2, 56), (128, 128, 3, 1, 28)),
+            *((128, 256, 3, 2, 28), (256, 256, 3, 1, 14), (256, 512, 3, 2, 14)),
+            *((512, 512, 3, 1, 7), (64, 256, 1, 1, 56), (256, 64, 1, 1, 56), (64, 128, 1, 2, 56)),
+            *((256, 512, 1, 2, 56), (1024, 256, 1, 1, 14), (3, 96, 4, 4, 224), (96, 192, 2, 2, 56)),
+            *((384, 768, 2, 2, 14), (16, 96, 1, 1, 112), (40, 240, 1, 1, 14), (24, 72, 1, 1, 56)),
+        ),
+        (16, 32, 64),
+        ("images", "filters", "both"),
+        (FLOAT, BRAIN),
+    ):
+        layer = nn.Conv2d(c, k, r, stride, r // 2 * (r % 2)).to("cuda", dtype)
+        images = ones(batch, c, size, size, dtype=dtype)
+        if last != "images":
+            layer = layer.to(memory_format=LAST)
+        if last != "filters":
+            images = images.to(memory_format=LAST)
+        name = f"conv2d {c}->{k} {r} stride={stride} on {batch}x{size} {str(dtype)[6:]}"
+        trained(f"{name} channels last: {last}", layer, images)
+    for (c, r, stride, size, batch), dtype, last in itertools.product(
+        (
+            *((96, 7, 1, 56, 32), (192, 7, 1, 28, 32), (384, 7, 1, 14, 32), (768, 7, 1, 7, 32)),
+            *((32, 3, 1, 112, 64), (96, 3, 2, 112, 64), (144, 3, 1, 56, 64), (240, 5, 2, 28, 64)),
+        ),
+        (FLOAT, BRAIN),
+        (False, True),
+    ):
+        layer = nn.Conv2d(c, c, r, stride, r // 2, groups=c).to("cuda", dtype)
+        images = ones(batch, c, size, size, dtype=dtype)
+        if last:
+            layer, images = layer.to(memory_format=LAST), images.to(memory_format=LAST)
+        name = f"conv2d {c} groups of one {r} stride={stride} on {batch}x{size} {str(dtype)[6:]}"
+        trained(f"{name}{' channels last' * last}", layer, images)
+    for dtype, size, both in itertools.product((FLOAT, HALF), (64, 256, 512), (False, True)):
+        layer = nn.LSTM(512, 512, 2, proj_size=size // 2, bidirectional=both).to("cuda", dtype)
+        trained(
+            f"LSTM 512 projected to {size // 2} {str(dtype)[6:]}{' both' * both}",
+            layer,
+            ones(50, 16, 512, dtype=dtype),
+        )
+    seen["cudnn"] = [torch.backends.cudnn.version()]
+
+
 def recurrent():
     kinds = (nn.LSTM, nn.GRU, nn.RNN)
     shapes = [(1, 1, 64, 64, 1), (16, 8, 64, 128, 1), (32, 16, 256, 512, 2), (7, 2, 16, 32, 1)]
@@ -280,6 +375,7 @@ for part in (products, convolutions, recurrent, transforms, solvers, others):
     if len(sys.argv) == 1 or part.__name__ in sys.argv:
         part()
         torch.cuda.empty_cache()
-if "grid" in sys.argv:
-    grid()
+for part in (grid, dimensions):
+    if part.__name__ in sys.argv:
+        part()
 print(json.dumps(seen))
