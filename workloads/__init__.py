@@ -9,69 +9,46 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from allocbench.workloads.block_lifetimes import (
-        Lifetimes,
-        lifetimes,
-        read_lifetimes,
-        read_offsets,
-        write_plan,
-    )
-    from allocbench.workloads.files import read, read_large, read_plannable, write
-    from allocbench.workloads.graphs import OperatorGraph, read_graph
-    from allocbench.workloads.parquet import write_parquet
-    from allocbench.workloads.plain_csv import write_csv
-    from allocbench.workloads.streaming import AnyTrace, StreamedTrace, first_events
-    from allocbench.workloads.trace import ALLOC, FREE, MARK, TRIM, Provenance, Trace, TraceError
-    from allocbench.workloads.trace_features import Features, features
-    from allocbench.workloads.vocabulary import PrivatePool
-
-__all__ = [
-    "ALLOC",
-    "FREE",
-    "MARK",
-    "TRIM",
-    "AnyTrace",
-    "Features",
-    "Lifetimes",
-    "OperatorGraph",
-    "PrivatePool",
-    "Provenance",
-    "StreamedTrace",
-    "Trace",
-    "TraceError",
-    "features",
-    "first_events",
-    "lifetimes",
-    "read",
-    "read_graph",
-    "read_large",
-    "read_lifetimes",
-    "read_offsets",
-    "read_plannable",
-    "write",
-    "write_csv",
-    "write_parquet",
-    "write_plan",
-]
+    from allocbench.workloads.block_lifetimes import Lifetimes as Lifetimes
+    from allocbench.workloads.block_lifetimes import lifetimes as lifetimes
+    from allocbench.workloads.block_lifetimes import read_lifetimes as read_lifetimes
+    from allocbench.workloads.block_lifetimes import read_offsets as read_offsets
+    from allocbench.workloads.block_lifetimes import write_plan as write_plan
+    from allocbench.workloads.files import read as read
+    from allocbench.workloads.files import read_large as read_large
+    from allocbench.workloads.files import read_plannable as read_plannable
+    from allocbench.workloads.files import write as write
+    from allocbench.workloads.graphs import OperatorGraph as OperatorGraph
+    from allocbench.workloads.graphs import read_graph as read_graph
+    from allocbench.workloads.parquet import write_parquet as write_parquet
+    from allocbench.workloads.plain_csv import write_csv as write_csv
+    from allocbench.workloads.streaming import AnyTrace as AnyTrace
+    from allocbench.workloads.streaming import StreamedTrace as StreamedTrace
+    from allocbench.workloads.streaming import first_events as first_events
+    from allocbench.workloads.trace import Trace as Trace
+    from allocbench.workloads.trace_features import Features as Features
+    from allocbench.workloads.trace_features import features as features
+    from allocbench.workloads.vocabulary import ALLOC as ALLOC
+    from allocbench.workloads.vocabulary import FREE as FREE
+    from allocbench.workloads.vocabulary import MARK as MARK
+    from allocbench.workloads.vocabulary import TRIM as TRIM
+    from allocbench.workloads.vocabulary import PrivatePool as PrivatePool
+    from allocbench.workloads.vocabulary import Provenance as Provenance
+    from allocbench.workloads.vocabulary import TraceError as TraceError
 
 _MODULES = {
-    "block_lifetimes": (
-        "Lifetimes",
-        "lifetimes",
-        "read_lifetimes",
-        "read_offsets",
-        "write_plan",
-    ),
-    "files": ("read", "read_large", "read_plannable", "write"),
-    "graphs": ("OperatorGraph", "read_graph"),
-    "parquet": ("write_parquet",),
-    "plain_csv": ("write_csv",),
-    "streaming": ("AnyTrace", "StreamedTrace", "first_events"),
-    "trace": ("Trace",),
-    "trace_features": ("Features", "features"),
-    "vocabulary": ("ALLOC", "FREE", "MARK", "TRIM", "PrivatePool", "Provenance", "TraceError"),
+    "block_lifetimes": "Lifetimes lifetimes read_lifetimes read_offsets write_plan",
+    "files": "read read_large read_plannable write",
+    "graphs": "OperatorGraph read_graph",
+    "parquet": "write_parquet",
+    "plain_csv": "write_csv",
+    "streaming": "AnyTrace StreamedTrace first_events",
+    "trace": "Trace",
+    "trace_features": "Features features",
+    "vocabulary": "ALLOC FREE MARK TRIM PrivatePool Provenance TraceError",
 }
-_HOME = {name: module for module, names in _MODULES.items() for name in names}
+_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+__all__ = sorted(_HOME)
 
 
 def __getattr__(name: str) -> Any:

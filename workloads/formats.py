@@ -259,6 +259,31 @@ _SERVING = "`allocbench serving` shows what fills the card"
 _FREE_BEFORE = "log what was free before: nvidia-smi"
 _FREE_OF_HOST = "measure the memory of the host: /usr/bin/time -v"
 _EXPLAIN = "`allocbench explain` says what its numbers prove"
+_TEXTS = {
+    "PyTorch": SNAPSHOT_INSTEAD,
+    "PyTorch on XPU": _snapshot_by("torch.xpu"),
+    "PyTorch on NPU": _snapshot_by("torch_npu.npu"),
+    "PyTorch on MPS": "print torch.mps.current_allocated_memory() and"
+    " torch.mps.driver_allocated_memory() before the line that failed; their difference is reserved"
+    " but not allocated",
+    "XLA": "with TF_CPP_MIN_LOG_LEVEL=0 the log lists every chunk of memory",
+    "BFC": "give the whole log, with the dump of all chunks",
+    "ONNX Runtime": "log the arena: log_severity_level=0",
+    "CuPy": "let RMM serve the requests, cupy.cuda.set_allocator(rmm.allocators.cupy."
+    f"rmm_cupy_allocator), and {_RMM}",
+    "RMM": _RMM,
+    "TensorRT": _FREE_BEFORE,
+    "Paddle": _FREE_BEFORE,
+    "the host": _FREE_OF_HOST,
+    "a launcher": _FREE_OF_HOST,
+    "a DataLoader": "give the container more of it: docker run --shm-size",
+    "Triton": "give the kernel smaller blocks or fewer stages",
+    "vLLM": _SERVING,
+    "SGLang": _SERVING,
+    "llama.cpp": "log the start of the server, too",
+    "the driver": SNAPSHOT_INSTEAD,
+}
+"""What to do, or to record, about the text of a program, or of one of its backends."""
 
 OTHERS = (
     Other(
@@ -338,47 +363,7 @@ OTHERS = (
         "unpack it, and give one of them",
     ),
     Other("text in UTF-16", rb"\xff\xfe|\xfe\xff", "", "save it as UTF-8"),
-    Other("a text of PyTorch", b"", _EXPLAIN, SNAPSHOT_INSTEAD),
-    Other("a text of PyTorch on XPU", b"", _EXPLAIN, _snapshot_by("torch.xpu")),
-    Other("a text of PyTorch on NPU", b"", _EXPLAIN, _snapshot_by("torch_npu.npu")),
-    Other(
-        "a text of PyTorch on MPS",
-        b"",
-        _EXPLAIN,
-        "print torch.mps.current_allocated_memory() and torch.mps.driver_allocated_memory() before"
-        " the line that failed; their difference is reserved but not allocated",
-    ),
-    Other(
-        "a text of XLA",
-        b"",
-        _EXPLAIN,
-        "with TF_CPP_MIN_LOG_LEVEL=0 the log lists every chunk of memory",
-    ),
-    Other("a text of BFC", b"", _EXPLAIN, "give the whole log, with the dump of all chunks"),
-    Other("a text of ONNX Runtime", b"", _EXPLAIN, "log the arena: log_severity_level=0"),
-    Other(
-        "a text of CuPy",
-        b"",
-        _EXPLAIN,
-        "let RMM serve the requests, cupy.cuda.set_allocator(rmm.allocators.cupy."
-        f"rmm_cupy_allocator), and {_RMM}",
-    ),
-    Other("a text of RMM", b"", _EXPLAIN, _RMM),
-    Other("a text of TensorRT", b"", _EXPLAIN, _FREE_BEFORE),
-    Other("a text of Paddle", b"", _EXPLAIN, _FREE_BEFORE),
-    Other("a text of the host", b"", _EXPLAIN, _FREE_OF_HOST),
-    Other("a text of a launcher", b"", _EXPLAIN, _FREE_OF_HOST),
-    Other(
-        "a text of a DataLoader",
-        b"",
-        _EXPLAIN,
-        "give the container more of it: docker run --shm-size",
-    ),
-    Other("a text of Triton", b"", _EXPLAIN, "give the kernel smaller blocks or fewer stages"),
-    Other("a text of vLLM", b"", _EXPLAIN, _SERVING),
-    Other("a text of SGLang", b"", _EXPLAIN, _SERVING),
-    Other("a text of llama.cpp", b"", _EXPLAIN, "log the start of the server, too"),
-    Other("a text of the driver", b"", _EXPLAIN, SNAPSHOT_INSTEAD),
+    *(Other(f"a text of {program}", b"", _EXPLAIN, instead) for program, instead in _TEXTS.items()),
 )
 """Files that users mistake for traces: what they are, what they answer, and what to do instead."""
 
@@ -395,9 +380,9 @@ def other_of(head: bytes) -> Other | None:
 
 def text_of(program: str, backend: str = "") -> Other:
     """The texts of a program, by its name in `error_texts`; or those of a backend."""
-    of_others = {one.name: one for one in OTHERS}
-    name = f"a text of {program}"
-    return of_others.get(f"{name} on {backend}") or of_others[name]
+    of_backend = f"{program} on {backend}"
+    name = f"a text of {of_backend if of_backend in _TEXTS else program}"
+    return next(one for one in OTHERS if one.name == name)
 
 
 def how_to_record(trace: Trace) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from allocbench.workloads.trace import Trace
 
 Value = int | float | str
+Kind = Literal["count", "bytes", "number", "choice"]
 _UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 _MOST = {"count": 10**9, "bytes": 1 << 50, "number": 10**18}
 
@@ -29,7 +30,7 @@ class Option:
     """
 
     name: str
-    kind: Literal["count", "bytes", "number", "choice"]
+    kind: Kind
     default: Value
     help: str
     least: float = 1
@@ -66,6 +67,16 @@ class Option:
         if not match or (match[2] and not match[3]):
             return None
         return round(Fraction(match[1] + (match[2] or "")) * _UNITS[match[3]])
+
+
+def option(kind: Kind, default: Value, help_: str, **limits: Any) -> Any:
+    """A field of a dataclass whose values are chosen by an option with its name."""
+    return field(metadata={"option": Option("", kind, default, help_, **limits)})
+
+
+def options_of(settings: type) -> tuple[Option, ...]:
+    """The options that choose the values of a dataclass, whose fields are all made by `option`."""
+    return tuple(replace(one.metadata["option"], name=one.name) for one in fields(settings))
 
 
 SEED = Option("seed", "count", 0, "seed of the random choices", least=0)

@@ -63,8 +63,7 @@ def random(
             block, freed = live.pop()
             events.free(block)
             held -= freed
-    for block, _ in live:
-        events.free(block)
+    events.free_each(block for block, _ in live)
 
 
 def ramp(events: Events, blocks: int, size: int, repeats: int, order: str, seed: int) -> None:
@@ -72,13 +71,12 @@ def ramp(events: Events, blocks: int, size: int, repeats: int, order: str, seed:
     draw = _seeded(seed)
     for _ in range(repeats):
         events.mark("step")
-        live = [events.alloc(size) for _ in range(blocks)]
+        live = events.alloc_each(blocks, size)
         if order == "lifo":
             live.reverse()
         elif order == "shuffled":
             live = [live[index] for index in draw.permutation(blocks)]
-        for block in live:
-            events.free(block)
+        events.free_each(live)
 
 
 def sawtooth(
@@ -95,17 +93,15 @@ def sawtooth(
     for share in draw.random_sample(teeth).tolist():
         events.mark("step")
         size = round(smallest * (largest / smallest) ** share)
-        live = [events.alloc(size) for _ in range(max(1, (peak - held) // size))]
-        for block in over:
-            events.free(block)
+        live = events.alloc_each(max(1, (peak - held) // size), size)
+        events.free_each(over)
         every = -(-len(live) // kept) if kept else len(live) + 1
         over = live[every - 1 :: every]
         held = len(over) * size
         for index, block in enumerate(live, 1):
             if index % every:
                 events.free(block)
-    for block in over:
-        events.free(block)
+    events.free_each(over)
 
 
 def straddler(events: Events, over: int, copies: int, repeats: int, seed: int) -> None:
@@ -121,8 +117,7 @@ def straddler(events: Events, over: int, copies: int, repeats: int, seed: int) -
     for _ in range(repeats):
         events.mark("step")
         live = [events.alloc(sizes[index] + over) for index in draw.permutation(len(sizes))]
-        for index in draw.permutation(len(live)):
-            events.free(live[index])
+        events.free_each(live[index] for index in draw.permutation(len(live)))
 
 
 def ping_pong(
@@ -197,8 +192,7 @@ def _double(
         while held + size_asked <= load:
             live.append((end, size_asked, events.alloc(size_asked)))
             end, held = end + size, held + size_asked
-    for _, _, block in live:
-        events.free(block)
+    events.free_each(block for _, _, block in live)
 
 
 def best_fit(events: Events, rounds: int, smallest: int, pin: int, page: int) -> None:
@@ -216,8 +210,7 @@ def best_fit(events: Events, rounds: int, smallest: int, pin: int, page: int) ->
         large = events.alloc(smallest + n * page)
         pins.append(events.alloc(pin))
         events.free(large)
-    for block in pins:
-        events.free(block)
+    events.free_each(pins)
 
 
 def half_chunks(events: Events, blocks: int, size: int, pin: int) -> None:
@@ -233,11 +226,9 @@ def half_chunks(events: Events, blocks: int, size: int, pin: int) -> None:
         large.append(events.alloc(2 * size - 512))
         pins.append(events.alloc(pin))
     events.mark("step")
-    for block in large:
-        events.free(block)
+    events.free_each(large)
     small = [events.alloc(size - 512 * (n >= blocks)) for n in range(2 * blocks)]
-    for block in (*small, *pins):
-        events.free(block)
+    events.free_each((*small, *pins))
 
 
 def same_again(events: Events, blocks: int, size: int, pin: int) -> None:
@@ -253,10 +244,8 @@ def same_again(events: Events, blocks: int, size: int, pin: int) -> None:
         live.append(events.alloc(size if n < blocks else size - 256))
         pins.append(events.alloc(pin))
     events.mark("step")
-    for block in live:
-        events.free(block)
-    for block in [events.alloc(size) for _ in range(blocks)] + pins:
-        events.free(block)
+    events.free_each(live)
+    events.free_each(events.alloc_each(blocks, size) + pins)
 
 
 def every_size_once(events: Events, sizes: int, step: int) -> None:
@@ -282,7 +271,7 @@ def one_of_each_slab(events: Events, load: int, largest: int, classes: int, slab
     for n in range(classes):
         events.mark("step")
         size = round(largest * 2 ** -(n // 8) * (1 - (n % 8) / 16))
-        objects = [events.alloc(size) for _ in range((load - held) // size)]
+        objects = events.alloc_each((load - held) // size, size)
         per_slab = max(1, slab // size)
         for index, block in enumerate(objects):
             if index % per_slab == 0:
@@ -290,8 +279,7 @@ def one_of_each_slab(events: Events, load: int, largest: int, classes: int, slab
                 held += size
             else:
                 events.free(block)
-    for block in kept:
-        events.free(block)
+    events.free_each(kept)
 
 
 def larger_later(events: Events, steps: int, blocks: int, size: int, growth: int) -> None:
@@ -303,8 +291,7 @@ def larger_later(events: Events, steps: int, blocks: int, size: int, growth: int
     for n in range(steps):
         events.mark("step")
         live = [events.alloc(size + (growth if n and index else 0)) for index in range(blocks)]
-        for block in live:
-            events.free(block)
+        events.free_each(live)
 
 
 def _count(name: str, default: int, help_: str, least: int = 1, most: int | None = None) -> Option:

@@ -142,7 +142,7 @@ def _error(computed: dict[str, Any], tokens: int) -> float:
 
 def example() -> str:
     """The output of the command at the beginning of the page, for a log of drawn requests."""
-    drawn = requests.draw(**settle(requests.OPTIONS, {"count": 1000, "rate": 1.0}))
+    drawn = requests.RandomRequests(**settle(requests.OPTIONS, {"count": 1000, "rate": 1.0})).draw()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "requests.csv"
         rows = zip(drawn.arrival, drawn.prompt, drawn.output, strict=True)

@@ -53,7 +53,7 @@ def read_log(file: BinaryIO, path: Path, **given: Value) -> Trace:
 
 def _drawn(events: Events, **values: Any) -> Mapping[str, Any]:
     of_requests = {option.name: values.pop(option.name) for option in requests.OPTIONS}
-    return _serve(events, requests.draw(**of_requests), values)
+    return _serve(events, requests.RandomRequests(**of_requests).draw(), values)
 
 
 def _serve(events: Events, asked: Requests, values: dict[str, Any]) -> Mapping[str, Any]:

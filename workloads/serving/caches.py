@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """KV caches for growing sequences: contiguous blocks, or pages.
 
-Both stay within a budget of bytes: a request that does not fit is refused and changes nothing.
+Both have the same methods, and stay within a budget of bytes, of which `used` are allocated.
 """
 
-from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from allocbench.workloads.events import Events
 from allocbench.workloads.serving.models import Model
@@ -29,47 +29,7 @@ class Held:
     shared: list[int] = field(default_factory=list)
 
 
-class Cache(ABC):
-    """Keys and values of sequences within a budget; `used` is the number of bytes allocated."""
-
-    used = 0
-
-    @abstractmethod
-    def most(self, tokens: int) -> int:
-        """The most bytes that a sequence of this many tokens can hold."""
-
-    @abstractmethod
-    def least_allocs(self, held: Held, text: int, tokens: int, step: int) -> int:
-        """The fewest allocs of a sequence that begins with a text of `text` tokens.
-
-        It grows to `tokens` tokens, by at most `step` at a time.
-        """
-
-    @abstractmethod
-    def reserve(self, held: Held, tokens: int, text: int) -> bool:
-        """Make room for `tokens` tokens, the first `text` of which are known already.
-
-        Returns False, and changes nothing, if the budget has no room.
-        """
-
-    @abstractmethod
-    def release(self, held: Held) -> None:
-        """Drop everything that a sequence holds."""
-
-    @abstractmethod
-    def begin(self, held: Held, text: int) -> int:
-        """Reuse the cached prefixes of a text; returns how many tokens they cover."""
-
-    @abstractmethod
-    def computed(self, held: Held, tokens: int) -> None:
-        """Record that this many tokens of the sequence have been computed."""
-
-    @abstractmethod
-    def clear(self) -> None:
-        """Drop everything that is not held by a sequence."""
-
-
-class Contiguous(Cache):
+class Contiguous:
     """A sequence's keys and values in one block per group of layers.
 
     The prompt gets a block of exactly its size. A full block is replaced by a larger one, by
@@ -92,16 +52,23 @@ class Contiguous(Cache):
         self._token = model.layers * model.token_bytes
 
     def most(self, tokens: int) -> int:
-        """The sequence's tokens plus the most that its last growth can add."""
+        """The most bytes of a sequence of so many tokens, with what its last growth can add."""
         return self._token * (2 * tokens if self._double else tokens + self._chunk)
 
     def least_allocs(self, held: Held, text: int, tokens: int, step: int) -> int:
-        """The blocks of the text, and of each growth unless the blocks double."""
+        """The fewest allocs of a sequence with a text of `text` tokens that grows to `tokens`.
+
+        They are the blocks of the text, and of each growth unless the blocks double. step: tokens
+        by which it grows at most at a time.
+        """
         growths = 0 if self._double else -(-(tokens - text) // max(self._chunk, step))
         return len(self._groups) * (1 + growths)
 
     def reserve(self, held: Held, tokens: int, text: int) -> bool:
-        """Allocate one block per group of layers, or replace the full ones."""
+        """Make room for `tokens` tokens, the first `text` of which are known already.
+
+        False, and nothing changes, if the budget has no room.
+        """
         if tokens <= held.capacity:
             return True
         grown = 2 * held.capacity if self._double else held.capacity + self._chunk
@@ -119,24 +86,23 @@ class Contiguous(Cache):
         return True
 
     def release(self, held: Held) -> None:
-        """Free all blocks."""
-        for block in held.blocks:
-            self._events.free(block)
+        """Free all that a sequence holds."""
+        self._events.free_each(held.blocks)
         self.used -= held.capacity * self._token
         held.blocks, held.capacity = [], 0
 
     def begin(self, held: Held, text: int) -> int:
-        """Nothing is shared, so a text is always computed as a whole."""
+        """How many tokens of a text are cached: none, because nothing is shared."""
         return 0
 
     def computed(self, held: Held, tokens: int) -> None:
-        """Does nothing: contiguous blocks cannot be shared."""
+        """Does nothing with the tokens that have been computed: they cannot be shared."""
 
     def clear(self) -> None:
         """Does nothing: all blocks are held by sequences."""
 
 
-class Paged(Cache):
+class Paged:
     """Pages of a number of tokens, each a block with the keys and values of all layers.
 
     Full blocks of a prompt with prefix ids are shared once they are computed. Each has
@@ -158,18 +124,19 @@ class Paged(Cache):
         self._idle: OrderedDict[int, None] = OrderedDict()
 
     def most(self, tokens: int) -> int:
-        """Whole pages."""
+        """The most bytes of a sequence of so many tokens: whole pages."""
         return -(-tokens // self._page) * self._bytes
 
     def least_allocs(self, held: Held, text: int, tokens: int, step: int) -> int:
-        """The pages that are not part of a prefix."""
+        """The fewest allocs of a sequence: the pages that are not part of a prefix."""
         return max(0, -(-tokens // self._page) - len(held.prefix) * self._per_prefix)
 
     def begin(self, held: Held, text: int) -> int:
-        """Share the pages of the cached prefixes, in order up to the first that is not cached."""
-        for prefix in held.prefix[
-            : (text - 1) // self._tokens_per_id
-        ]:  # at least one token is computed
+        """Share the pages of the cached prefixes, up to the first that is not cached.
+
+        Returns how many tokens they cover: at least one token of the text is left to compute.
+        """
+        for prefix in held.prefix[: (text - 1) // self._tokens_per_id]:
             if prefix not in self._prefixes:
                 break
             self._users[prefix] += 1
@@ -180,7 +147,10 @@ class Paged(Cache):
         return held.capacity
 
     def reserve(self, held: Held, tokens: int, text: int) -> bool:
-        """Allocate the missing pages, evicting idle prefixes if necessary."""
+        """Make room for `tokens` tokens, evicting idle prefixes if necessary.
+
+        False, and nothing changes, if the budget has no room.
+        """
         needed = -(-tokens // self._page) - len(held.blocks)
         if needed <= 0:
             return True
@@ -195,7 +165,7 @@ class Paged(Cache):
         return True
 
     def computed(self, held: Held, tokens: int) -> None:
-        """Share the full blocks of the prompt from now on."""
+        """Share the full blocks of the prompt that have been computed from now on."""
         full = min(tokens // self._tokens_per_id, len(held.prefix))
         while len(held.shared) < full:
             prefix = held.prefix[len(held.shared)]
@@ -213,9 +183,7 @@ class Paged(Cache):
         own = [page for page in held.blocks if page != _SHARED]
         self._events.free_each(own)
         self.used -= len(own) * self._bytes
-        for prefix in reversed(
-            held.shared
-        ):  # so that the end of a text is evicted before its beginning
+        for prefix in reversed(held.shared):  # the end of a text is evicted before its beginning
             self._users[prefix] -= 1
             if not self._users[prefix]:
                 self._idle[prefix] = None
@@ -232,3 +200,6 @@ class Paged(Cache):
         self._events.free_each(pages)
         self.used -= len(pages) * self._bytes
         del self._users[prefix]
+
+
+Cache: TypeAlias = Contiguous | Paged

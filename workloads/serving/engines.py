@@ -198,8 +198,7 @@ def write_sampling(
     held.append(events.alloc(logits * _FLOAT, "softmax"))
     if engine in SELECTING:
         held.append(events.alloc(logits * _FLOAT, "exponential"))
-    for block in held:
-        events.free(block)
+    events.free_each(held)
 
 
 def _write_sort(events: Events, logits: int, rows: int) -> list[int]:
@@ -216,8 +215,7 @@ def _write_sort(events: Events, logits: int, rows: int) -> list[int]:
         scratch.append(events.alloc(logits * 2 * _INDEX, "sort"))
     else:
         scratch.append(events.alloc(logits * (_FLOAT + _INDEX), "sort"))
-    for block in scratch:
-        events.free(block)
+    events.free_each(scratch)
     return result
 
 
@@ -244,8 +242,7 @@ def write_graphs(
         outputs = _SPLITS * heads * size * _FLOAT
         split = [events.alloc(outputs, "splits"), events.alloc(outputs * shapes.head_dim, "splits")]
         events.free(write_pass(events, model, size, engine))
-        for block in split:
-            events.free(block)
+        events.free_each(split)
     events.free(kept)
 
 

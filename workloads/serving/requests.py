@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from allocbench.workloads.generator import SEED, Option
+from allocbench.workloads.generator import SEED, option, options_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -52,87 +52,65 @@ class Requests:
         )
 
 
-OPTIONS = (
-    Option("count", "count", 200, "requests"),
-    Option("rate", "number", 4.0, "mean number of requests per second", least=1e-6),
-    Option(
-        "burstiness",
-        "number",
-        1.0,
+@dataclass(frozen=True)
+class RandomRequests:
+    """What requests are drawn at random."""
+
+    count: int = option("count", 200, "requests")
+    rate: float = option("number", 4.0, "mean number of requests per second", least=1e-6)
+    burstiness: float = option(
+        "number", 1.0,
         "coefficient of variation of the gamma-distributed time between arrivals; 1 is a"
         " Poisson process",
-        least=0.01,
-        most=100,
-    ),
-    Option("prompt", "count", 700, "median prompt length in tokens; lengths are log-normal"),
-    Option(
-        "prompt_spread",
-        "number",
-        0.9,
-        "standard deviation of the log of the prompt length",
-        least=0,
-        most=5,
-    ),
-    Option("output", "count", 150, "median output length in tokens; lengths are log-normal"),
-    Option(
-        "output_spread",
-        "number",
-        0.8,
-        "standard deviation of the log of the output length",
-        least=0,
-        most=5,
-    ),
-    Option("longest", "count", 8192, "longest prompt and longest output, in tokens"),
-    Option(
-        "prefixes",
-        "count",
-        0,
+        least=0.01, most=100,
+    )  # fmt: skip
+    prompt: int = option("count", 700, "median prompt length in tokens; lengths are log-normal")
+    prompt_spread: float = option(
+        "number", 0.9, "standard deviation of the log of the prompt length", least=0, most=5
+    )
+    output: int = option("count", 150, "median output length in tokens; lengths are log-normal")
+    output_spread: float = option(
+        "number", 0.8, "standard deviation of the log of the output length", least=0, most=5
+    )
+    longest: int = option("count", 8192, "longest prompt and longest output, in tokens")
+    prefixes: int = option(
+        "count", 0,
         "number of common prompt prefixes; the k-th is chosen in proportion to 1/k; 0 for none",
         least=0,
-    ),
-    Option(
-        "prefix_tokens",
-        "count",
-        4096,
+    )  # fmt: skip
+    prefix_tokens: int = option(
+        "count", 4096,
         f"tokens of each common prefix, a multiple of {PREFIX_TOKENS}, added before the prompt",
         least=PREFIX_TOKENS,
-    ),
-    SEED,
-)
+    )  # fmt: skip
+    seed: int = option("count", 0, SEED.help, least=0)
+
+    def draw(self) -> Requests:
+        """Draw them; the same options always give the same requests."""
+        import numpy as np
+        from numpy.random import RandomState  # frozen streams: reproducible seeds
+
+        random = RandomState(self.seed)
+        shape = self.burstiness**-2
+        gaps = random.gamma(shape, 1 / (self.rate * shape), self.count)
+        gaps[0] = 0
+        arrival = np.cumsum(gaps)
+
+        def lengths(median: int, spread: float) -> NDArray[np.int64]:
+            drawn = median * np.exp(spread * random.standard_normal(self.count))
+            whole: NDArray[np.int64] = np.clip(np.rint(drawn), 1, self.longest).astype(np.int64)
+            return whole
+
+        asked = lengths(self.prompt, self.prompt_spread)
+        answered = lengths(self.output, self.output_spread)
+        if not self.prefixes:
+            return Requests(arrival, asked, answered)
+        weights = 1 / np.arange(1, self.prefixes + 1)
+        chosen = random.random_sample(self.count)
+        text = np.searchsorted(np.cumsum(weights / weights.sum()), chosen)
+        blocks = self.prefix_tokens // PREFIX_TOKENS
+        shared = [range(first, first + blocks) for first in (text * blocks).tolist()]
+        return Requests(arrival, asked + blocks * PREFIX_TOKENS, answered, prefix=shared)
 
 
-def draw(
-    count: int,
-    rate: float,
-    burstiness: float,
-    prompt: int,
-    prompt_spread: float,
-    output: int,
-    output_spread: float,
-    longest: int,
-    prefixes: int,
-    prefix_tokens: int,
-    seed: int,
-) -> Requests:
-    """Draw requests as the values of OPTIONS say."""
-    import numpy as np
-    from numpy.random import RandomState  # frozen streams: reproducible seeds
-
-    random = RandomState(seed)
-    shape = burstiness**-2
-    gaps = random.gamma(shape, 1 / (rate * shape), count)
-    gaps[0] = 0
-
-    def lengths(median: int, spread: float) -> NDArray[np.int64]:
-        drawn = median * np.exp(spread * random.standard_normal(count))
-        whole: NDArray[np.int64] = np.clip(np.rint(drawn), 1, longest).astype(np.int64)
-        return whole
-
-    asked, answered = lengths(prompt, prompt_spread), lengths(output, output_spread)
-    if not prefixes:
-        return Requests(np.cumsum(gaps), asked, answered)
-    weights = 1 / np.arange(1, prefixes + 1)
-    text = np.searchsorted(np.cumsum(weights / weights.sum()), random.random_sample(count))
-    blocks = prefix_tokens // PREFIX_TOKENS
-    shared = [range(first, first + blocks) for first in (text * blocks).tolist()]
-    return Requests(np.cumsum(gaps), asked + blocks * PREFIX_TOKENS, answered, prefix=shared)
+OPTIONS = options_of(RandomRequests)

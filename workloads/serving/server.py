@@ -20,7 +20,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from allocbench.workloads.events import Events
-from allocbench.workloads.generator import Option
+from allocbench.workloads.generator import option, options_of
 from allocbench.workloads.serving.caches import Cache, Contiguous, Held, Paged
 from allocbench.workloads.serving.models import Model
 from allocbench.workloads.serving.requests import PREFIX_TOKENS, Requests
@@ -60,8 +60,7 @@ def run_pass(events: Events, model: Model, tokens: int, rows: int, layers: int) 
         activated = events.alloc(routed * model.ffn_rows, "silu_mul")
         events.free(gate_up)
         down = take(model.hidden, "down")
-        for block in (activated, normed, hidden):
-            events.free(block)
+        events.free_each((activated, normed, hidden))
         hidden = down
     normed = take(model.hidden, "norm")
     events.free(hidden)
@@ -77,107 +76,66 @@ def run_pass(events: Events, model: Model, tokens: int, rows: int, layers: int) 
 
 GIB = 1 << 30
 
-OPTIONS = (
-    Option(
-        "kv",
-        "choice",
-        "contiguous",
-        "keys and values of a sequence: one block per group of layers, or pages",
-        choices=("contiguous", "paged"),
-    ),
-    Option(
-        "growth",
-        "choice",
-        "concat",
-        "growth of a full contiguous block: by `chunk` tokens, or to twice its size",
-        choices=("concat", "double"),
-    ),
-    Option("chunk", "count", 32, "growth of a contiguous block in tokens", most=10**6),
-    Option(
-        "layer_group",
-        "count",
-        8,
-        "layers per contiguous block; smaller groups give a finer and longer trace",
-        most=10**4,
-    ),
-    Option(
-        "page",
-        "count",
-        16,
-        f"tokens per page; must divide {PREFIX_TOKENS} (16 for logs of Qwen-Bailian)",
-        most=PREFIX_TOKENS,
-    ),
-    Option("token_budget", "count", 8192, "maximum number of tokens per step", most=10**6),
-    Option("max_sequences", "count", 256, "maximum number of running sequences", most=10**5),
-    Option("memory", "bytes", 80 * GIB, "memory of the GPU in bytes"),
-    Option(
-        "utilization",
-        "number",
-        0.9,
-        "fraction of the memory that the server uses",
-        least=0.01,
-        most=1,
-    ),
-    Option(
-        "kv_budget",
-        "bytes",
-        0,
-        "bytes of keys and values; 0: all that weights and the activations of a full step leave",
-        least=0,
-    ),
-    Option(
-        "preemption",
-        "choice",
-        "recompute",
-        "what happens to the keys and values of a preempted sequence",
-        choices=("recompute", "swap"),
-    ),
-    Option("decode_tokens", "count", 8, "tokens generated per sequence and step", most=1024),
-    Option(
-        "activation_layers",
-        "count",
-        1,
-        "number of layers whose activations are recorded",
-        0,
-        most=10**4,
-    ),
-    Option("bandwidth", "number", 3.35e12, "memory bandwidth in bytes per second; default: H100"),
-    Option("flops", "number", 989e12, "16-bit operations per second; default: H100"),
-    Option("efficiency", "number", 0.5, "fraction of both that is achieved", least=0.001, most=1),
-    Option("link", "number", 50e9, "bytes per second between GPU and host"),
-    Option(
-        "sleep",
-        "number",
-        0.0,
-        "seconds without requests after which the server sleeps: it returns all memory until the"
-        " next request; 0: never",
-        least=0,
-    ),
-)
-
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """The values of the options."""
+    """How a server works."""
 
-    kv: str
-    growth: str
-    chunk: int
-    layer_group: int
-    page: int
-    token_budget: int
-    max_sequences: int
-    memory: int
-    utilization: float
-    kv_budget: int
-    preemption: str
-    decode_tokens: int
-    activation_layers: int
-    bandwidth: float
-    flops: float
-    efficiency: float
-    link: float
-    sleep: float
+    kv: str = option(
+        "choice", "contiguous",
+        "keys and values of a sequence: one block per group of layers, or pages",
+        choices=("contiguous", "paged"),
+    )  # fmt: skip
+    growth: str = option(
+        "choice", "concat",
+        "growth of a full contiguous block: by `chunk` tokens, or to twice its size",
+        choices=("concat", "double"),
+    )  # fmt: skip
+    chunk: int = option("count", 32, "growth of a contiguous block in tokens", most=10**6)
+    layer_group: int = option(
+        "count", 8, "layers per contiguous block; smaller groups give a finer and longer trace",
+        most=10**4,
+    )  # fmt: skip
+    page: int = option(
+        "count", 16, f"tokens per page; must divide {PREFIX_TOKENS} (16 for logs of Qwen-Bailian)",
+        most=PREFIX_TOKENS,
+    )  # fmt: skip
+    token_budget: int = option("count", 8192, "maximum number of tokens per step", most=10**6)
+    max_sequences: int = option("count", 256, "maximum number of running sequences", most=10**5)
+    memory: int = option("bytes", 80 * GIB, "memory of the GPU in bytes")
+    utilization: float = option(
+        "number", 0.9, "fraction of the memory that the server uses", least=0.01, most=1
+    )
+    kv_budget: int = option(
+        "bytes", 0,
+        "bytes of keys and values; 0: all that weights and the activations of a full step leave",
+        least=0,
+    )  # fmt: skip
+    preemption: str = option(
+        "choice", "recompute", "what happens to the keys and values of a preempted sequence",
+        choices=("recompute", "swap"),
+    )  # fmt: skip
+    decode_tokens: int = option("count", 8, "tokens generated per sequence and step", most=1024)
+    activation_layers: int = option(
+        "count", 1, "number of layers whose activations are recorded", least=0, most=10**4
+    )
+    bandwidth: float = option(
+        "number", 3.35e12, "memory bandwidth in bytes per second; default: H100"
+    )
+    flops: float = option("number", 989e12, "16-bit operations per second; default: H100")
+    efficiency: float = option(
+        "number", 0.5, "fraction of both that is achieved", least=0.001, most=1
+    )
+    link: float = option("number", 50e9, "bytes per second between GPU and host")
+    sleep: float = option(
+        "number", 0.0,
+        "seconds without requests after which the server sleeps: it returns all memory until the"
+        " next request; 0: never",
+        least=0,
+    )  # fmt: skip
+
+
+OPTIONS = options_of(ServerSettings)
 
 
 @dataclass(slots=True, eq=False)

@@ -126,7 +126,9 @@ def test_a_model_is_given_by_name_or_numbers_or_both() -> None:
 def test_drawn_requests_follow_their_distributions() -> None:
     stated = {"count": 20_000, "rate": 5.0, "prompt": 500, "output": 100, "longest": 10**6}
     for burstiness in (0.5, 1.0, 3.0):
-        drawn = requests.draw(**settle(requests.OPTIONS, stated | {"burstiness": burstiness}))
+        drawn = requests.RandomRequests(
+            **settle(requests.OPTIONS, stated | {"burstiness": burstiness})
+        ).draw()
         gaps = np.diff(drawn.arrival)
         assert drawn.arrival[0] == 0
         assert gaps.mean() == pytest.approx(1 / 5, rel=0.1)
@@ -134,14 +136,16 @@ def test_drawn_requests_follow_their_distributions() -> None:
     assert np.median(drawn.prompt) == pytest.approx(500, rel=0.05)
     assert np.median(drawn.output) == pytest.approx(100, rel=0.05)
     assert np.log(drawn.prompt).std() == pytest.approx(0.9, rel=0.05)
-    capped = requests.draw(**settle(requests.OPTIONS, {"longest": 600, "prompt_spread": 0}))
+    capped = requests.RandomRequests(
+        **settle(requests.OPTIONS, {"longest": 600, "prompt_spread": 0})
+    ).draw()
     assert set(capped.prompt.tolist()) == {600}
     assert capped.output.max() <= 600
 
 
 def test_common_prefixes_are_chosen_by_zipfs_law() -> None:
     stated = {"count": 20_000, "prefixes": 4, "prefix_tokens": 1024}
-    drawn = requests.draw(**settle(requests.OPTIONS, stated))
+    drawn = requests.RandomRequests(**settle(requests.OPTIONS, stated)).draw()
     assert drawn.prefix is not None
     assert {tuple(prefix) for prefix in drawn.prefix} == {(0, 1), (2, 3), (4, 5), (6, 7)}
     shares = np.bincount([prefix[0] // 2 for prefix in drawn.prefix]) / 20_000
