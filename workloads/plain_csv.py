@@ -6,15 +6,15 @@
     f,0,
 
 CSV cannot store marks, times or labels. The first row of a part of a program tells which part
-(`written_csv.PART`). A trace with private pools has the columns
-op,id,size,stream,pool, and rows for trims and for the events of pools (`pool_csv`); others can have
-neither trims nor streams. A file in exactly the form above is read in small parts into arrays of
+(`written_csv.PART`). A trace with private pools has the columns op,id,size,stream,pool, and rows for
+trims and for the events of pools (`pool_csv`); others can have neither trims nor streams. A file in exactly the form above is read in small parts into arrays of
 the final length, so that reading needs little memory beyond the trace. Every other form, and every
 error, is left to `written_csv`, which reads row by row.
 """
 
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
+from numpy.typing import NDArray
 
 from allocbench.workloads._native import BlockNumbers
 from allocbench.workloads.coverage import WHOLE, Coverage
@@ -31,12 +32,18 @@ from allocbench.workloads.trace import ALLOC, COLUMNS, FREE, Provenance, Trace, 
 from allocbench.workloads.written_csv import coverage_in, is_written, part_row, read_written
 
 HEADER = "op,id,size"
-_ROW = r"^(?:a,(?P<alloc>[0-9]{1,10}),(?P<size>[0-9]{1,19})|f,(?P<free>[0-9]{1,10}),?)\r?\n?$"
-_MAX_ID = 2**32 - 1
 _SHORTEST_ROW = len("f,0\n")
 _LONGEST_PART = 1 << 16
 _PART_BYTES = 1 << 18
 _PART_EVENTS = 1 << 15
+_IDS = 2**32
+_FORM = (
+    pacsv.ReadOptions(column_names=HEADER.split(","), block_size=_PART_BYTES, use_threads=False),
+    pacsv.ParseOptions(quote_char=False, ignore_empty_lines=False),
+    pacsv.ConvertOptions(
+        column_types={"op": pa.string(), "id": pa.uint32(), "size": pa.uint64()}, null_values=[""]
+    ),
+)
 
 
 def is_csv(head: bytes) -> bool:
@@ -75,14 +82,23 @@ def write_csv(trace: Trace, sink: BinaryIO) -> None:
         pacsv.write_csv(pa.table(rows), sink, options)
 
 
+class _OtherFormError(TraceError):
+    """A row is not exactly as allocbench writes it."""
+
+    def __init__(self) -> None:
+        super().__init__("the file has changed")  # if it was read before
+
+
 def read_csv(file: BinaryIO, path: Path) -> Trace:
     """Read the trace of an open CSV file, named by its path.
 
     Raises TraceError showing the first line that breaks the rule, and what was expected.
     """
-    trace = _read_plain(file, path) if _begins_plain(file) else None
-    if trace is not None and not trace.first_broken():
-        return trace
+    if _begins_plain(file):
+        with suppress(_OtherFormError):
+            trace = _read_plain(file, path)
+            if not trace.first_broken():
+                return trace
     file.seek(0)
     return read_written(file, path)
 
@@ -96,23 +112,23 @@ def stream_csv(file: BinaryIO, path: Path, more_than: int) -> Source | None:
     file.seek(0)
     if size < more_than * _SHORTEST_ROW or not _begins_plain(file):
         return None
-    coverage, body = _part(file)
     events = allocs = most = 0
     numbers = BlockNumbers()
-    for arrays in _plain_parts(file, body):
-        if arrays is None:
-            return None
-        trace = Trace(**arrays)
-        if trace.first_broken_in(slice(0, len(trace)), _MAX_ID + 1, numbers) is not None:
-            return None
-        events, allocs, most = events + len(trace), allocs + trace.allocs, max(most, trace.blocks)
+    try:
+        coverage, body, _ = _part(file)
+        for arrays in _parts(file, body):
+            trace = Trace(**arrays)
+            if trace.first_broken_in(slice(0, len(trace)), _IDS, numbers) is not None:
+                return None
+            events, allocs = events + len(trace), allocs + trace.allocs
+            most = max(most, trace.blocks)
+    except _OtherFormError:
+        return None
     if events <= more_than or most > allocs:
         return None
 
     def read(names: tuple[str, ...]) -> Iterator[Arrays]:
-        for arrays in _plain_parts(file, body):
-            if arrays is None:
-                raise TraceError("the file has changed")
+        for arrays in _parts(file, body):
             yield {name: arrays[name] for name in names}
 
     head = {"provenance": _provenance(path), "coverage": coverage}
@@ -123,36 +139,54 @@ def _begins_plain(file: BinaryIO) -> bool:
     return _is_plain(file.readline(len(HEADER) + 2))
 
 
-def _part(file: BinaryIO) -> tuple[Coverage, int]:
-    """What the row after the header says of the part that the trace is, and where events begin."""
+def _part(file: BinaryIO) -> tuple[Coverage, int, int]:
+    """What the row after the header says of the part that the trace is, where events begin, and
+    the most rows there.
+
+    Raises _OtherFormError if an id may be hexadecimal, which is a name in CSV.
+    """
     body = file.tell()
     line = file.readline(_LONGEST_PART)
     coverage = coverage_in(line.decode(errors="replace"))
     if coverage is None:
         file.seek(body)
-    return coverage or WHOLE, file.tell()
+    body, rows = file.tell(), 1
+    while part := file.read(_PART_BYTES):
+        if b"x" in part.lower():
+            raise _OtherFormError
+        rows += part.count(b"\n")
+    return coverage or WHOLE, body, rows
 
 
-def _plain_parts(file: BinaryIO, body: int) -> Iterator[Arrays | None]:
-    """The arrays of the rows that begin at `body`, and None for the first of another form."""
+def _parts(file: BinaryIO, body: int) -> Iterator[Arrays]:
+    """The arrays of the rows that begin at `body`; raises _OtherFormError."""
+    if file.seek(0, os.SEEK_END) == body:
+        return
     file.seek(body)
-    for lines in _whole_lines(file):
-        parsed = _parse_rows(lines)
-        if parsed is None:
-            yield None
-            return
-        yield dict(zip(COLUMNS, (*parsed, np.zeros(len(lines), np.uint16)), strict=True))
+    try:
+        for op, block, size in (part.columns for part in pacsv.open_csv(file, *_FORM)):
+            is_alloc, is_free = (_mask(pc.equal(op, letter)) for letter in "af")
+            has_size = _mask(size.is_valid())
+            if block.null_count or (is_alloc != has_size).any() or (is_free == has_size).any():
+                raise _OtherFormError
+            ops, stream = np.where(is_free, FREE, ALLOC).astype(np.uint8), np.zeros(len(op), "u2")
+            columns = ops, block.to_numpy(), size.fill_null(0).to_numpy(), stream
+            yield dict(zip(COLUMNS, columns, strict=True))
+    except pa.ArrowInvalid as error:
+        raise _OtherFormError from error
 
 
-def _read_plain(file: BinaryIO, path: Path) -> Trace | None:
-    """The trace of the rows that follow the header; None if a row has another form."""
-    coverage, body = _part(file)
-    rows = 1 + sum(part.count(b"\n") for part in iter(lambda: file.read(_PART_BYTES), b""))
+def _mask(column: pa.BooleanArray) -> NDArray[np.bool_]:
+    mask: NDArray[np.bool_] = column.to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _read_plain(file: BinaryIO, path: Path) -> Trace:
+    """The trace of the rows that follow the header; raises _OtherFormError."""
+    coverage, body, rows = _part(file)
     columns: dict[str, Any] = {name: np.empty(rows, dtype) for name, dtype in COLUMNS.items()}
     rows_read = 0
-    for arrays in _plain_parts(file, body):
-        if arrays is None:
-            return None
+    for arrays in _parts(file, body):
         part = slice(rows_read, rows_read + len(arrays["op"]))
         for name, array in arrays.items():
             columns[name][part] = array
@@ -163,43 +197,3 @@ def _read_plain(file: BinaryIO, path: Path) -> Trace | None:
 
 def _provenance(path: Path) -> Provenance:
     return Provenance(name=path.stem, kind="imported", source=path.name)
-
-
-def _whole_lines(file: BinaryIO) -> Iterator[pa.BinaryArray]:
-    """The lines of a file in batches, each line with its newline."""
-    rest = b""
-    while read := file.read(_PART_BYTES):
-        text = rest + read
-        cut = text.rfind(b"\n") + 1 or len(text)  # a line as long as a part is no row anyway
-        yield _split(text[:cut])
-        rest = text[cut:]
-    if rest:
-        yield _split(rest)
-
-
-def _split(text: bytes) -> pa.BinaryArray:
-    ends = np.flatnonzero(np.frombuffer(text, np.uint8) == ord("\n")) + 1
-    if not text.endswith(b"\n"):
-        ends = np.append(ends, len(text))
-    offsets = np.append(0, ends).astype(np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
-    return pa.Array.from_buffers(pa.binary(), len(ends), buffers)
-
-
-def _parse_rows(lines: pa.BinaryArray) -> tuple[Any, Any, Any] | None:
-    """Op, block and size of each line; None if one of them has another form."""
-    matches = pc.extract_regex(lines, _ROW)
-    alloc, size, free = matches.flatten()
-    block = _numbers(pc.binary_join_element_wise(alloc, free, b""))
-    broken = ~matches.is_valid().to_numpy(zero_copy_only=False) | (block > _MAX_ID)
-    if broken.any():
-        return None
-    is_free = pc.equal(size, b"").to_numpy(zero_copy_only=False)
-    op = np.where(is_free, FREE, ALLOC).astype(np.uint8)
-    return op, block.astype(np.uint32), _numbers(size)
-
-
-def _numbers(digits: pa.BinaryArray) -> Any:
-    """uint64 of strings of digits; 0 for an empty one and for null."""
-    padded = pc.binary_join_element_wise(b"0", pc.fill_null(digits, b""), b"")
-    return padded.cast(pa.string()).cast(pa.uint64()).to_numpy()
