@@ -58,37 +58,8 @@ LATE = "late"
 """The value of the option `events` with which blocks of other streams are held."""
 MOST_DEVICES = 16
 """The native library has addresses for this many."""
-_OPTIONS = (
-    "card",
-    "memory",
-    "context",
-    "count",
-    "rank",
-    "world",
-    "addresses",
-    "events",
-    "fail",
-)
-FAILING = (
-    *("cudaMalloc", "cudaFree", "cudaMallocAsync", "cudaMallocFromPoolAsync", "cudaFreeAsync"),
-    *("cudaMemPoolCreate", "cudaHostAlloc", "cudaDeviceSynchronize", "cudaStreamSynchronize"),
-    *("cudaEventCreateWithFlags", "cudaMallocManaged", "cuMemAllocManaged"),
-    *("cuInit", "cuDriverGetVersion", "cuDeviceGetCount", "cuDeviceGet", "cuDeviceGetName"),
-    *("cuDeviceGetUuid", "cuDeviceTotalMem_v2", "cuDeviceGetAttribute", "cuDeviceCanAccessPeer"),
-    *("cuDevicePrimaryCtxGetState", "cuDevicePrimaryCtxRetain", "cuDevicePrimaryCtxRelease_v2"),
-    *("cuCtxGetCurrent", "cuCtxSetCurrent", "cuCtxPushCurrent_v2", "cuCtxPopCurrent_v2"),
-    *("cuCtxGetDevice", "cuCtxSynchronize"),
-    *("cuMemAlloc_v2", "cuMemFree_v2", "cuMemGetInfo_v2", "cuMemHostAlloc", "cuMemsetD8_v2"),
-    *("cuMemsetD8Async", "cuMemsetD32_v2", "cuMemsetD32Async", "cuMemGetAllocationGranularity"),
-    *("cuMemAddressReserve", "cuMemAddressFree", "cuMemCreate", "cuMemRelease", "cuMemMap"),
-    *("cuMemUnmap", "cuMemSetAccess", "cuMemPoolCreate", "cuMemPoolDestroy", "cuMemPoolTrimTo"),
-    *("cuMemPoolSetAccess", "cuMemPoolSetAttribute", "cuMemPoolGetAttribute"),
-    *("cuMemAllocFromPoolAsync", "cuMemAllocAsync", "cuMemFreeAsync"),
-    *("cuStreamCreate", "cuStreamCreateWithPriority", "cuStreamDestroy_v2", "cuStreamGetCtx"),
-    *("cuStreamQuery", "cuStreamSynchronize", "cuStreamWaitEvent", "cuStreamBeginCapture_v2"),
-    *("cuStreamIsCapturing", "cuStreamEndCapture", "cuEventCreate", "cuEventRecord"),
-    *("cuEventQuery", "cuEventSynchronize", "cuEventElapsedTime", "cuEventDestroy_v2"),
-)
+_OPTIONS = ["card", "memory", "context", "count", "rank", "world", "addresses", "events", "fail"]
+FAILING = files("allocbench.null_gpu").joinpath("failing.txt").read_text(encoding="utf-8").split()
 """CUDA's functions that the option `fail` can make fail."""
 
 

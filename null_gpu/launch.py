@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -102,19 +102,15 @@ class Session:
     """One program on null GPUs or, without a machine, on this machine's GPUs.
 
     notes: lines for the user; reads: the one on reads of computed values if these can be why the
-    program failed, or ""; shapes, shared, outside, workspace: see `Summary`; found: whether a
-    process of the program used the null GPU. They are available after the session. folder: where
-    its processes write.
+    program failed, or ""; found: whether a process of the program used the null GPU. They and the
+    summary are available after the session. folder: where its processes write.
     """
 
     machine: Machine | None
     folder: Path = Path()
     notes: list[str] = field(default_factory=list)
     reads: str = ""
-    shapes: Mapping[str, int] = field(default_factory=dict)
-    shared: bool = False
-    outside: Mapping[str, int] = field(default_factory=dict)
-    workspace: int = 0
+    summary: Summary = field(default_factory=Summary)
     found: bool = True
 
     def stop(self) -> None:
@@ -141,18 +137,14 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
     described = read(device)
     with tempfile.TemporaryDirectory(prefix="allocbench-null-") as folder:
         machine = Machine(described.name, environment(described, folder, limits))
-        session_made = Session(machine, Path(folder))
-        yield session_made
+        made = Session(machine, Path(folder))
+        yield made
         if (refused := Path(folder) / "refused").exists():
             raise NullGpuError(refused.read_text(encoding="utf-8"))
-        found = summary(folder)
-        session_made.found = any(Path(folder).glob(f"*{_REPORT}"))
-        session_made.notes = notes(found, limits)
-        session_made.shapes, session_made.shared = found.shapes, found.shared
-        session_made.outside, session_made.workspace = found.outside, found.workspace
-        session_made.reads = (
-            "" if found.unrelated else next(iter(_notes_on_reads(found, limits)), "")
-        )
+        made.summary = found = summary(folder)
+        made.found = any(Path(folder).glob(f"*{_REPORT}"))
+        made.notes = notes(found, limits)
+        made.reads = "" if found.unrelated else next(iter(_notes_on_reads(found, limits)), "")
 
 
 def core() -> Path:
@@ -174,7 +166,6 @@ def environment(
     possible.
     """
     check_host()
-    limits = limits or Limits()
     settings: dict[str, Any] = {
         "settings": device.settings() | {"usage": str(Path(folder).resolve() / "usage")},
         "core": str(core()),
@@ -182,11 +173,7 @@ def environment(
         "python": sys.executable,
         "path": str(_ROOT),
         "folder": str(folder),
-        "steps": limits.steps,
-        "seconds": limits.seconds,
-        "values": dict(limits.values),
-        "number": limits.number,
-        "share": limits.share,
+        **asdict(limits or Limits()),
         "ranks": dict[str, str](),
     }
     if device.world is not None:
@@ -238,6 +225,7 @@ def summary(folder: str | Path) -> Summary:
         return sum((Counter(report[name]) for report in reports), Counter[str]())
 
     unused = [set[str](report["unused"]) for report in reports]
+    held = [report["outside"] for report in reports]
     return Summary(
         reads=total("reads"),
         shapes=total("shapes"),
@@ -249,12 +237,8 @@ def summary(folder: str | Path) -> Summary:
         unrelated=all(report["unrelated"] or not report["reads"] for report in reports),
         unused=sorted(set.intersection(*unused)) if unused else [],
         without_kernels=max((report["without_kernels"] for report in reports), default=""),
-        outside=max((report["outside"] for report in reports), key=_total, default={}),
+        outside=max(held, key=lambda sizes: sum(sizes.values()), default={}),
     )
-
-
-def _total(sizes: Mapping[str, int]) -> int:
-    return sum(sizes.values())
 
 
 def notes(summary: Summary, limits: Limits | None = None) -> list[str]:

@@ -173,17 +173,6 @@ def make(torch: TorchBuild, core: Path, into: Path) -> None:
         raise NullGpuError(f"{error.filename}: {error.strerror}") from error
 
 
-def make_driver(core: Path, into: Path) -> None:
-    """Write the driver alone into a folder: all functions that the core offers, and the core.
-
-    A process that has the folder in LD_LIBRARY_PATH finds it. The core gets its settings from the
-    variable ALLOCBENCH_NULL_DRIVER.
-    """
-    functions = libraries_for(elf.Imports(), elf.exported(core))[DRIVER]
-    (into / DRIVER).write_bytes(elf.shared_library(DRIVER, CORE_SONAME, functions))
-    (into / CORE_SONAME).symlink_to(core)
-
-
 def libraries_for(wanted: elf.Imports, offered: set[str]) -> dict[str, dict[str, tuple[str, Jump]]]:
     """SONAME -> its functions, with the version and the jump of each.
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from allocbench.null_gpu import launch, stubs
+from allocbench.null_gpu import elf, launch, stubs
 
 ROOT = Path(__file__).parents[1]
 KINDS = (
@@ -50,12 +50,24 @@ SETTINGS: Mapping[str, object] = {
 """Two GPUs of 1 GiB whose contexts take no memory."""
 
 
+def make_driver(into: Path) -> None:
+    """Write the driver alone into a folder, with all functions that the null GPU offers.
+
+    A process that has the folder in LD_LIBRARY_PATH finds it.
+    """
+    core = launch.core()
+    functions = stubs.libraries_for(elf.Imports(), elf.exported(core))[stubs.DRIVER]
+    library = elf.shared_library(stubs.DRIVER, stubs.CORE_SONAME, functions)
+    (into / stubs.DRIVER).write_bytes(library)
+    (into / stubs.CORE_SONAME).symlink_to(core)
+
+
 @functools.cache
 def folder() -> Path:
     """The folder that contains libcuda.so.1."""
     created = Path(tempfile.mkdtemp(prefix="null_driver_"))
     atexit.register(shutil.rmtree, created, ignore_errors=True)
-    stubs.make_driver(launch.core(), created)
+    make_driver(created)
     return created
 
 
@@ -236,5 +248,5 @@ class Driver:
 
 if __name__ == "__main__":
     into = Path(tempfile.mkdtemp(prefix="null_driver_"))
-    stubs.make_driver(launch.core(), into)
+    make_driver(into)
     print(into)

@@ -13,12 +13,11 @@ no effect: an offset (and a step) of an older plan, an alignment of 1, and no ga
 Other columns are ignored, and delimiters, quotes and numbers are as in `csv_dialect`.
 """
 
-import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -154,7 +153,7 @@ def write_blocks(trace: Trace, sink: BinaryIO) -> None:
     """
     if not trace.allocs:
         raise TraceError("has no allocs, so there are no lifetimes to write")
-    _write(HEADER, lifetimes(trace), [], sink)
+    _write(lifetimes(trace), {}, sink)
 
 
 def write_plan(blocks: Lifetimes, offsets: NDArray[np.uint64], sink: BinaryIO) -> None:
@@ -162,8 +161,8 @@ def write_plan(blocks: Lifetimes, offsets: NDArray[np.uint64], sink: BinaryIO) -
 
     Where steps are known, a last column `step` says how many had begun before the block.
     """
-    more = {"offset": offsets} | ({} if blocks.step is None else {"step": blocks.step})
-    _write(",".join([HEADER, *more]), blocks, [column.tolist() for column in more.values()], sink)
+    steps = {} if blocks.step is None else {"step": blocks.step}
+    _write(blocks, {"offset": offsets, **steps}, sink)
 
 
 def read_offsets(path: str | Path, blocks: Lifetimes) -> NDArray[np.uint64]:
@@ -197,14 +196,12 @@ def read_offsets(path: str | Path, blocks: Lifetimes) -> NDArray[np.uint64]:
     return np.array([offsets[name] for name in blocks.ids], np.uint64)
 
 
-def _write(header: str, blocks: Lifetimes, more: Iterable[list[int]], sink: BinaryIO) -> None:
-    text = io.TextIOWrapper(sink, encoding="utf-8", newline="")
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(header.split(","))
-    columns = (blocks.first.tolist(), blocks.last.tolist(), blocks.size.tolist(), *more)
-    rows.writerows(zip(blocks.ids, *columns, strict=True))
-    text.flush()
-    text.detach()
+def _write(blocks: Lifetimes, more: Mapping[str, NDArray[Any]], sink: BinaryIO) -> None:
+    import pandas as pd
+
+    columns = (blocks.ids, blocks.first, blocks.last, blocks.size)
+    table = pd.DataFrame(dict(zip(HEADER.split(","), columns, strict=True)) | {**more})
+    table.to_csv(sink, index=False, lineterminator="\n")
 
 
 def _named(names: Sequence[str]) -> list[str]:

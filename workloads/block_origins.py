@@ -10,7 +10,6 @@ backward pass have no label, while those of a forward pass have a line.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -49,20 +48,14 @@ Names = NDArray[np.object_]
 class _Steps:
     """Events at which the optimizer's updates begin and end, one pair per step.
 
-    shown_by: what shows them.
+    marked: whether marks show them. own: whether only backward passes do, because the updates are
+    not those of one of PyTorch's optimizers.
     """
 
     begins: Ints
     ends: Ints
-    shown_by: Literal["marks", "PyTorch's optimizers", "backward passes"]
-
-    @property
-    def marked(self) -> bool:
-        return self.shown_by == "marks"
-
-    @property
-    def own(self) -> bool:
-        return self.shown_by == "backward passes"
+    marked: bool = False
+    own: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -268,10 +261,15 @@ def _derived(
 def _again(place: Names, size: Ints, step: Ints, forward: Mask) -> Mask:
     """bool (n,), whether forward passes of several steps allocate as much at the same place."""
     _, at = np.unique(place, return_inverse=True)
+    return _in_several_steps(at, size, step, forward)
+
+
+def _in_several_steps(label: Ints, size: Ints, step: Ints, chosen: Mask) -> Mask:
+    """bool (n,), whether chosen blocks of several steps have the label and the size of a block."""
     _, of_size = np.unique(size, return_inverse=True)
-    _, key = np.unique(at * len(size) + of_size, return_inverse=True)
+    _, key = np.unique(label * len(size) + of_size, return_inverse=True)
     steps = int(step.max(initial=0)) + 1
-    pairs = np.unique(key[forward] * steps + step[forward])
+    pairs = np.unique(key[chosen] * steps + step[chosen])
     several: Mask = np.bincount(pairs // steps, minlength=len(key)) > 1
     return several[key]
 
@@ -318,18 +316,14 @@ def _repeated(label: Ints, size: Ints, step: Ints, left: Mask, forward: Mask, st
     A library allocates its workspace once for each thread. Results of one size are left in several
     steps; after the last step, a label leaves more blocks than it allocates in any step.
     """
-    _, of_size = np.unique(size, return_inverse=True)
-    _, key = np.unique(label * len(size) + of_size, return_inverse=True)
-    within = left & (step < steps)
-    pairs = np.unique(key[within] * steps + step[within])
-    several = np.bincount(pairs // steps, minlength=len(key)) > 1
+    several = _in_several_steps(label, size, step, left & (step < steps))
     whole = forward & (step < steps)
     pairs, times = np.unique(label[whole] * steps + step[whole], return_counts=True)
     usual = np.full(label.max(initial=0) + 1, len(label))  # more than any label leaves
     usual[pairs // steps] = 0
     np.maximum.at(usual, pairs // steps, times)
     after = np.bincount(label[left & (step == steps)], minlength=len(usual))
-    return np.where(step < steps, several[key], (after > usual)[label])
+    return np.where(step < steps, several, (after > usual)[label])
 
 
 def _seen_updates(trace: Trace, steps: _Steps) -> list[int]:
@@ -353,7 +347,7 @@ def _steps(trace: Trace, allocs: Ints, ends: Ints, passes: NDArray[np.object_]) 
     if trace.line is not None:
         backward |= _unlabeled(trace, allocs) & (allocs >= trace.provenance.live_at_start)
     begins, ends = of_passes(trace, allocs, ends, backward, places_of(trace, allocs))
-    return _Steps(begins, ends, "backward passes")
+    return _Steps(begins, ends, own=True)
 
 
 def _steps_of_optimizers(trace: Trace, allocs: Ints, passes: NDArray[np.object_]) -> _Steps:
@@ -366,7 +360,7 @@ def _steps_of_optimizers(trace: Trace, allocs: Ints, passes: NDArray[np.object_]
     change = np.diff(optimizer.astype(np.int8), prepend=np.int8(0), append=np.int8(0))
     begins, ends = np.flatnonzero(change == 1), np.flatnonzero(change == -1)
     stops = np.append(at, len(trace))[ends] - 1
-    return _Steps(at[begins] - 1, stops, "PyTorch's optimizers")
+    return _Steps(at[begins] - 1, stops)
 
 
 def _marked_steps(trace: Trace) -> _Steps:
@@ -382,4 +376,4 @@ def _marked_steps(trace: Trace) -> _Steps:
             begins.append(begun)
             ends.append(mark)
             begun = None
-    return _Steps(np.array(begins, np.int64), np.array(ends, np.int64), "marks")
+    return _Steps(np.array(begins, np.int64), np.array(ends, np.int64), marked=True)

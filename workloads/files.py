@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
-from typing import BinaryIO, TypeVar
+from typing import BinaryIO
 
 from allocbench.base.error_text import ErrorText, MemoryDump
 from allocbench.base.files import whole_file
@@ -47,7 +47,7 @@ def read(path: str | Path, **options: str | int) -> Trace:
     CSV (the header is line 1) or the event (the first is event 0).
     """
     with open_input(path) as (file, name):
-        return _read(file, name, options, Format.read, _itself)
+        return _read(file, name, options)
 
 
 MOST_IN_MEMORY = 10_000_000
@@ -70,7 +70,7 @@ def read_large(
         if source is not None:
             return StreamedTrace(source, told(path), opened.pop_all().close)
         file.seek(0)
-        return _read(file, name, options, Format.read, _itself)
+        return _read(file, name, options)
 
 
 def read_plannable(
@@ -90,7 +90,7 @@ def read_plannable(
             return parse_assignment(file, name)
         if not options and is_lifetimes(head):
             return parse_lifetimes(file), True
-        return lifetimes(_read(file, name, options, Format.read, _itself)), False
+        return lifetimes(_read(file, name, options)), False
 
 
 def read_recording(path: str | Path, **options: str | int) -> Recording:
@@ -99,22 +99,19 @@ def read_recording(path: str | Path, **options: str | int) -> Recording:
     Also raises TraceError for a format that does not contain it.
     """
     with open_input(path) as (file, name):
-        return _read(file, name, options, Format.record, lambda recording: recording.trace)
+        recording = _format_of(file, name, options).record(file, name, **options)
+        _check(recording.trace)
+        return recording
 
 
-_Read = TypeVar("_Read")
+def _read(file: BinaryIO, name: Path, options: Mapping[str, str | int]) -> Trace:
+    trace = _format_of(file, name, options).read(file, name, **options)
+    _check(trace)
+    return trace
 
 
-def _read(
-    file: BinaryIO,
-    name: Path,
-    options: dict[str, str | int],
-    reader: Callable[..., _Read],
-    trace_of: Callable[[_Read], Trace],
-) -> _Read:
-    file_format = _format_of(file, name, options)
-    content = reader(file_format, file, name, **options)
-    trace = trace_of(content)
+def _check(trace: Trace) -> None:
+    """Raise TraceError for a trace without events or with a broken rule."""
     if not len(trace):
         nothing = trace.provenance.extra.get("requests_for_no_bytes")
         raise TraceError(
@@ -123,20 +120,17 @@ def _read(
     if broken := trace.first_broken():
         raise TraceError(f"event {broken.event or 0}: {broken.rule}")
     check_sum(trace)
-    return content
 
 
 def _format_of(file: BinaryIO, name: Path, options: Mapping[str, str | int]) -> Format:
     """The format of an open file, which has these options."""
     head = file.read(HEAD)
     file.seek(0)
-    file_format = _format(head, file, name)
-    _check_options(file_format, options)
-    return file_format
-
-
-def _itself(trace: Trace) -> Trace:
-    return trace
+    found = _format(head, file, name)
+    for option in options.keys() - found.options.keys():
+        valid = f"valid options: {', '.join(found.options)}" if found.options else "it has none"
+        raise TraceError(f"is {found.name}, which has no option '{option}'; {valid}")
+    return found
 
 
 _MOST_SHOWN = 60  # letters of a line
@@ -205,14 +199,3 @@ def _format(head: bytes, file: BinaryIO, name: Path) -> Format:
             " out-of-memory error, of which it has none that is known"
         )
     raise TraceError(f"its format is not recognized; known formats: {names}")
-
-
-def _check_options(file_format: Format, options: Mapping[str, str | int]) -> None:
-    for name in options:
-        if name not in file_format.options:
-            valid = (
-                f"valid options: {', '.join(file_format.options)}"
-                if file_format.options
-                else "it has none"
-            )
-            raise TraceError(f"is {file_format.name}, which has no option '{name}'; {valid}")

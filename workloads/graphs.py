@@ -17,6 +17,7 @@ so the graph has none.
 
 import json
 import math
+import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -36,24 +37,11 @@ _MOST_BYTES = 2**62
 _IDENTIFIER = b"TFL3"  # at byte 4 of a file
 _NO_DATA = 0  # the buffer of tensors without data in the file
 _LARGE_CONSTANT = 1  # a buffer stored behind the model has an offset above this value
-_BITS = {
-    "FLOAT32": 32,
-    "FLOAT16": 16,
-    "BFLOAT16": 16,
-    "INT32": 32,
-    "UINT8": 8,
-    "INT64": 64,
-    "BOOL": 8,
-    "INT16": 16,
-    "COMPLEX64": 64,
-    "INT8": 8,
-    "FLOAT64": 64,
-    "COMPLEX128": 128,
-    "UINT64": 64,
-    "UINT32": 32,
-    "UINT16": 16,
-    "INT4": 4,
-}
+_TYPES = """
+FLOAT64 FLOAT32 FLOAT16 BFLOAT16 COMPLEX128 COMPLEX64 INT64 INT32 INT16 INT8 INT4 UINT64 UINT32
+UINT16 UINT8
+"""
+_BITS = {"BOOL": 8} | {name: int(re.sub("[A-Z]", "", name)) for name in _TYPES.split()}
 
 
 @dataclass(frozen=True)
@@ -102,15 +90,13 @@ class OperatorGraph:
                 valid = ", ".join(get_args(Placement))
                 raise TraceError(f"tensor {n}: placement '{tensor.placement}'; valid: {valid}")
         for n, operator in enumerate(self.operators):
-            self._check(f"operator {n} ({operator.kind})", operator.inputs, optional=True)
-            self._check(f"operator {n} ({operator.kind})", operator.outputs)
-            self._check(f"operator {n} ({operator.kind})", operator.temporaries)
-        self._check("the inputs", self.inputs)
-        self._check("the outputs", self.outputs)
-        self._check("the variables", self.variables)
+            where = f"operator {n} ({operator.kind})"
+            self._check(where, operator.inputs, least=OPTIONAL)
+            self._check(where, [*operator.outputs, *operator.temporaries])
+        for name in ("inputs", "outputs", "variables"):
+            self._check(f"the {name}", getattr(self, name))
 
-    def _check(self, where: str, tensors: Sequence[int], *, optional: bool = False) -> None:
-        least = OPTIONAL if optional else 0
+    def _check(self, where: str, tensors: Sequence[int], least: int = 0) -> None:
         for tensor in tensors:
             if not least <= tensor < len(self.tensors):
                 raise TraceError(

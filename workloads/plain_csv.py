@@ -6,10 +6,11 @@
     f,0,
 
 CSV cannot store marks, times or labels. The first row of a part of a program tells which part
-(`written_csv.PART`). A trace with private pools has the columns op,id,size,stream,pool, and rows for
-trims and for the events of pools (`pool_csv`); others can have neither trims nor streams. A file in exactly the form above is read in small parts into arrays of
-the final length, so that reading needs little memory beyond the trace. Every other form, and every
-error, is left to `written_csv`, which reads row by row.
+(`written_csv.PART`). A trace with private pools has the columns op,id,size,stream,pool, and rows
+for trims and for the events of pools (`pool_csv`); others can have neither trims nor streams. A
+file in exactly the form above is read in small parts into arrays of the final length, so that
+reading needs little memory beyond the trace. Every other form, and every error, is left to
+`written_csv`, which reads row by row.
 """
 
 import os

@@ -127,9 +127,9 @@ def record(
             if keep is not None:
                 for snapshot in Path(folder).glob("*.pickle"):
                     shutil.move(snapshot, keep)
-        files = _files(Path(folder))
-        opened = _opened(Path(folder))
-        return Recorded(ended.code, traces, complaints, files, opened, ended.signal)
+        told = [json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))]
+        files = frozenset(file for about in told for file in about["files"])
+        return Recorded(ended.code, traces, complaints, files, _opened(Path(folder)), ended.signal)
 
 
 def _hooks(environment: Mapping[str, str], stacks: str) -> dict[str, str]:
@@ -147,12 +147,6 @@ def _run(
         return children.run(command, environment, stdout, stderr)
     except OSError as error:
         raise RecordError(f"{command[0]}: {error.strerror}") from error
-
-
-def _files(folder: Path) -> frozenset[str]:
-    """The interpreters and the libraries of the processes of all snapshots."""
-    descriptions = (json.loads(path.read_text()) for path in sorted(folder.glob("*.json")))
-    return frozenset(file for about in descriptions for file in about["files"])
 
 
 def _opened(folder: Path) -> list[Opened]:

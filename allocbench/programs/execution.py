@@ -141,12 +141,12 @@ def run(
         sink.seek(0)
         printed = sink.read().decode(errors="replace").strip().splitlines()
     ran = Execution(
-        _named(recorded, name, session),
+        _named(recorded, name, session.summary),
         device,
         (*session.notes, *_caught(recorded, printed if quiet else ())),
         session.reads,
-        session.shared,
-        session.shapes,
+        session.summary.shared,
+        session.summary.shapes,
     )
     said = _reason(printed) if quiet else _ABOVE
     if not session.found and _OF_GPUS.search(said):
@@ -181,16 +181,16 @@ def _went_on(trace: Trace) -> bool:
     return after is None or bool(after["steps"] if trace.steps else after["allocs"])
 
 
-def _named(recorded: Recorded, name: str, session: launch.Session) -> Recorded:
+def _named(recorded: Recorded, name: str, summary: launch.Summary) -> Recorded:
     """With the names of the traces, what libraries held outside of PyTorch, and may ask for."""
-    outside = session.outside
+    outside, workspace = summary.outside, summary.workspace
 
     def named(process: str, trace: Trace) -> Trace:
         whole = "-".join(filter(None, (name, process)))
         extra = {**trace.provenance.extra} | ({"outside": dict(outside)} if outside else {})
         provenance = replace(trace.provenance, name=whole, extra=extra)
-        much = session.workspace > _MUCH * trace.max_load
-        coverage = replace(trace.coverage, workspace=session.workspace if much else 0)
+        much = workspace > _MUCH * trace.max_load
+        coverage = replace(trace.coverage, workspace=workspace if much else 0)
         return replace(trace, provenance=provenance, coverage=coverage)
 
     traces = {process: named(process, trace) for process, trace in recorded.traces.items()}

@@ -172,7 +172,7 @@ def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:
     driver = _graph_layer(asked) * asked.model.model.layers * graphs(asked)
     base = _base(asked)
     room = int(base * asked.share) - _fixed(asked, weights, activations, pool + driver)
-    blocks = engines.kv_blocks(asked.engine, asked.model, asked.block_tokens, max(0, room))
+    blocks = engines.kv_blocks(asked.model, asked.block_tokens, max(0, room))
     if not blocks:
         raise TraceError(
             f"no room for the KV cache: {asked.share:g} of {base / _GIB:.2f} GiB is"

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from allocbench.null_gpu import device, launch, stubs
+from tests.null_driver import make_driver
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "package_programs"
@@ -27,7 +28,7 @@ def seen(program: str, folder: Path, on: str = "null:h100,count=2") -> dict[str,
         if os.environ.get("ALLOCBENCH_TEST_PACKAGES"):
             pytest.fail(f"{PACKAGES} is missing")
         pytest.skip("CuPy, RMM and Numba are not installed: make test-packages")
-    stubs.make_driver(launch.core(), folder)
+    make_driver(folder)
     settings = device.read(on).settings() | {"usage": folder / "usage", "cuda_version": 12090}
     told = {
         "core": str(launch.core()),

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from allocbench.null_gpu import launch, stubs
-from tests.null_driver import KINDS, environment, reported
+from allocbench.null_gpu import stubs
+from tests.null_driver import KINDS, environment, make_driver, reported
 from tests.null_gpu.core import seen
 
 MIB = 1 << 20
@@ -431,7 +431,7 @@ int main() {
 def test_the_driver_is_gone_for_what_runs_at_exit_after_it(tmp_path: Path) -> None:
     source, program = tmp_path / "main.cpp", tmp_path / "main"
     source.write_text(DEINITIALIZED)
-    stubs.make_driver(launch.core(), tmp_path)
+    make_driver(tmp_path)
     command = ["g++", str(source), "-o", str(program), str(tmp_path / stubs.DRIVER)]
     linked = [f"-Wl,-rpath,{tmp_path}", "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
     subprocess.run([*command, *linked], check=True)

@@ -165,14 +165,8 @@ def fake_runs(
     @contextmanager
     def session(device: str | None, limits: Limits) -> Any:
         seen["limits"] = limits
-        blank: dict[str, Any] = {
-            "machine": None,
-            "notes": ["n"],
-            "reads": "",
-            "shared": False,
-            "shapes": {},
-        }
-        yield SimpleNamespace(**blank, outside={}, workspace=0, found=found)
+        blank = launch.Summary()
+        yield SimpleNamespace(machine=None, notes=["n"], reads="", summary=blank, found=found)
 
     def record(command: Any, *, steps: int | None, stdout: int, **_: Any) -> Recorded:
         seen["steps"] = steps
@@ -410,9 +404,9 @@ def test_the_process_with_the_largest_load_is_asked_about(
 
 def test_a_workspace_matters_from_a_hundredth_of_the_load() -> None:
     def named(workspace: int, outside: dict[str, int]) -> Trace:
-        session = SimpleNamespace(outside=outside, workspace=workspace)
+        summary = launch.Summary(outside=outside, workspace=workspace)
         recorded = Recorded(0, {"": trace(1000), "gpu1": trace(1000)}, [])
-        found = execution._named(recorded, "train", session).traces  # type: ignore[arg-type]
+        found = execution._named(recorded, "train", summary).traces
         assert [one.provenance.name for one in found.values()] == ["train", "train-gpu1"]
         return found[""]
 

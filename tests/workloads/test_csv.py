@@ -134,7 +134,8 @@ WRONG = {
     "a,2,5,6": "4 fields for 3 columns; expected a,ID,SIZE for an alloc",
     "a,0,5": "block 0 is live: line 5 allocated it; expected its free first, or another id",
     "f,1,": "block 1 is not live; expected the id of a block that was allocated and not yet freed",
-    "f,0x0,": "block 0x0 is not live; expected the id of a block that was allocated and not yet freed",
+    "f,0x0,": "block 0x0 is not live; expected the id of a block that was allocated and not yet "
+    "freed",
     "f,0,51": "size 51 is not that of block 0, which line 5 allocated with 50 bytes; "
     "expected 50 or no size",
     "f,0,many": "size 'many' is not a whole number of bytes; expected f,ID, for a free",

@@ -26,16 +26,13 @@ def write_snapshot(replayed: ReplayedTrace, sink: BinaryIO) -> None:
     snapshot = {
         "segments": [_segment(replayed, segment, frames) for segment in replayed.segments],
         "device_traces": [list(_events(replayed, frames))],
-        "allocator_settings": _settings(replayed),
+        "allocator_settings": {
+            "allocbench": f"{replayed.allocator} on {replayed.device}",
+            **({} if replayed.options is None else stored(replayed.options)),
+        },
         "external_annotations": list(_annotations(replayed)),
     }
     pickle.dump(snapshot, sink, protocol=4)
-
-
-def _settings(replayed: ReplayedTrace) -> dict[str, Any]:
-    """What was replayed, and the settings of PyTorch's allocator if it was that one."""
-    source = {"allocbench": f"{replayed.allocator} on {replayed.device}"}
-    return source if replayed.options is None else source | stored(replayed.options)
 
 
 class _Frames:

@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,18 +95,16 @@ class ReplayedTrace:
 
     def pools(self) -> NDArray[np.uint16] | None:
         """uint16 (n,), private pool of each event, of a free that of its block; None: no pool."""
-        if self.trace.pool is None:
-            return None
-        allocs, ends = spans(self.trace.op, self.trace.block)
-        freed = ends < len(self.trace)
-        pools = self.trace.pool.copy()
-        pools[ends[freed]] = pools[allocs[freed]]
-        return pools
+        return None if self.trace.pool is None else self._of_blocks(self.trace.pool)
 
     def sizes(self) -> NDArray[np.uint64]:
         """Requested bytes of the block of each alloc and free, 0 for other events."""
+        return self._of_blocks(self.trace.size)
+
+    def _of_blocks(self, column: NDArray[Any]) -> NDArray[Any]:
+        """A column with the values of allocs at their frees, too."""
         allocs, ends = spans(self.trace.op, self.trace.block)
         freed = ends < len(self.trace)
-        sizes = self.trace.size.copy()
-        sizes[ends[freed]] = sizes[allocs[freed]]
-        return sizes
+        column = column.copy()
+        column[ends[freed]] = column[allocs[freed]]
+        return column

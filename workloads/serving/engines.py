@@ -246,7 +246,7 @@ def write_graphs(
     events.free(kept)
 
 
-def kv_blocks(engine: str, model: Architecture, block_tokens: int, room: int) -> int:
+def kv_blocks(model: Architecture, block_tokens: int, room: int) -> int:
     """How many blocks of the KV cache fit in a number of bytes; SGLang's blocks are pages."""
     layer = block_tokens * model.token_bytes
     return max(0, room) // (layer * model.model.layers)

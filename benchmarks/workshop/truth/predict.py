@@ -86,7 +86,7 @@ def predict(run: Run, options: str, mark: str) -> Prediction:
         last = (done.stderr.strip() or f"exit code {done.returncode}").splitlines()[-1]
         raise TruthError(last)
     peak = said["reserved"] - said["first_sample"]
-    most = peak + session.workspace
+    most = peak + session.summary.workspace
     return Prediction(peak, said["oom"], said["first_sample"], most, said.get("dtype", "float32"))
 
 

@@ -246,7 +246,7 @@ def _of_engine(engine: str, seed: int) -> Any:
     sizes = largest.captured[-4:]
     engines.write_graphs(events, model, sizes, engine, 8_519_680, rng.random() < 0.5)
     page = rng.choice([1, 16, 64])
-    blocks = engines.kv_blocks(engine, model, page, rng.choice([-5, 10 << 20, 5 << 30]))
+    blocks = engines.kv_blocks(model, page, rng.choice([-5, 10 << 20, 5 << 30]))
     return {
         "batch": largest,
         "sampled": largest.sampled,
