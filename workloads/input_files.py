@@ -62,7 +62,8 @@ def open_input(path: str | Path) -> Iterator[tuple[BinaryIO, Path]]:
             if unpacked is None:
                 break
             file = closing.enter_context(unpacked[0])
-            name = Path(unpacked[1]) if unpacked[1] else _without(name)
+            without = name.with_suffix("") if name.suffix in _EXTENSIONS else name
+            name = Path(unpacked[1]) if unpacked[1] else without
         is_parquet = file.read(len(PARQUET)) == PARQUET
         file.seek(0)
         if is_parquet:
@@ -96,16 +97,11 @@ def _errors_of_csv() -> Iterator[None]:
         raise TraceError(told) from error
 
 
-def _copied(source: IO[bytes] | gzip.GzipFile) -> IO[bytes]:
+def _copied(source: IO[bytes]) -> IO[bytes]:
     copy = SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  the caller closes it
     copyfileobj(source, copy)
     copy.seek(0)
     return copy
-
-
-def _without(name: Path) -> Path:
-    """The path without the extension of a compressor."""
-    return name.with_suffix("") if name.suffix in _EXTENSIONS else name
 
 
 def _unpacked(file: IO[bytes]) -> tuple[IO[bytes], str] | None:

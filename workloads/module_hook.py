@@ -91,7 +91,9 @@ class Modules:
                 model = root
                 while (inner := _wrapped(model)) is not None:
                     model = inner
-                name = "" if _is_graph(self._torch, model) else type(model).__name__
+                # The name of a graph that torch.compile or torch.fx made says nothing.
+                is_graph = isinstance(model, self._torch.fx.GraphModule)
+                name = "" if is_graph else type(model).__name__
                 paths = dict[str, Any]()
                 for path, module in root.named_modules():
                     parts = [part for part in path.split(".") if part not in _INNER]
@@ -203,9 +205,7 @@ class Modules:
 
 def _alive(references: Iterable[Any]) -> list[Any]:
     """What weak references refer to. Not by its truth: a module may not have a length."""
-    return [
-        referent for referent in (reference() for reference in references) if referent is not None
-    ]
+    return [one for one in (reference() for reference in references) if one is not None]
 
 
 def _wrapped(module: Any) -> Any:
@@ -213,11 +213,6 @@ def _wrapped(module: Any) -> Any:
     children = getattr(module, "_modules", {})
     name = next(iter(children), "")
     return children[name] if len(children) == 1 and name in (*_INNER, _MODEL) else None
-
-
-def _is_graph(torch: Any, module: Any) -> bool:
-    """Whether a module is a graph that torch.compile or torch.fx made, whose name says nothing."""
-    return isinstance(module, torch.fx.GraphModule)
 
 
 def _values(states: Any, parameter: Any) -> list[Any]:

@@ -55,7 +55,8 @@ def _read(data: bytes) -> MemoryDump:
     held, kinds = defaultdict[tuple[str, str], int](int), defaultdict[str, int](int)
     for entry in profile.get(_SAMPLE, []):
         sample = _message(entry)
-        size = _signed(_packed(sample.get(2, []))[column])
+        size = _packed(sample.get(2, []))[column]
+        size -= size >> 63 << 64  # it is signed
         if not 0 <= size <= MAX_SIZE:
             raise TraceError(f"is a memory profile with a sample of {size:,} bytes")
         labels = {}
@@ -124,10 +125,6 @@ def _numbers(value: int | bytes) -> Iterator[int]:
     while at < len(value):
         number, at = _varint(value, at)
         yield number
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 64) if number >> 63 else number
 
 
 def _number(fields: _Fields, field: int) -> int:

@@ -295,12 +295,6 @@ class Trace(EventArrays):
         return Broken(rule, part.start + row)
 
 
-def by_block(op: NDArray[np.uint8], block: NDArray[np.uint32]) -> NDArray[np.intp]:
-    """Indices of the allocs and frees, grouped by block, in time order within each block."""
-    events = np.flatnonzero(op <= FREE)
-    return events[stable_order(block[events])]
-
-
 def step_label_in(labels: Sequence[str]) -> int:
     """Index of the label "step", whose marks begin steps, or -1 without one."""
     return labels.index("step") if "step" in labels else -1
@@ -310,7 +304,8 @@ def spans(
     op: NDArray[np.uint8], block: NDArray[np.uint32]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The event of each alloc, in order, and the event of its free, or len(op) if there is none."""
-    events = by_block(op, block)
+    events = np.flatnonzero(op <= FREE)
+    events = events[stable_order(block[events])]  # by block, in time order within each
     is_alloc = op[events] == ALLOC
     # The event after an alloc is its free if it has the same block, and otherwise another alloc.
     following = np.append(events[1:], len(op))

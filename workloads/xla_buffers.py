@@ -84,12 +84,12 @@ def is_assignment(head: bytes) -> bool:
 def parse_assignment(file: BinaryIO, path: Path) -> BufferAssignment:
     """Read a buffer assignment, and the file of live ranges beside it; raises TraceError."""
     text = _text(file)
-    ranges = _ranges(text.partition("BufferLiveRange:")[2])
+    ranges = _ranges(text)
     if not ranges and path.name.endswith(_ASSIGNMENT):
         beside = path.with_name(path.name.removesuffix(_ASSIGNMENT) + _RANGES)
         if beside.is_file():
             with beside.open("rb") as other:
-                ranges = _ranges(_text(other).partition("BufferLiveRange:")[2])
+                ranges = _ranges(_text(other))
     found: list[tuple[re.Match[str], list[XlaValue]]] = []
     for line in text.partition("Used values:")[0].splitlines():
         if match := _ALLOCATION.match(line):
@@ -126,12 +126,8 @@ def _text(file: BinaryIO) -> str:
 def _ranges(text: str) -> Mapping[str, tuple[int, int]]:
     """The first and the last instruction that needs each value, by its name with its index."""
     found = {}
-    for line in text.splitlines():
-        match = _RANGE.fullmatch(line)
-        if match is None:
-            if "Live ranges at" in line:
-                break
-            continue
+    listed = text.partition("BufferLiveRange:")[2].partition("Live ranges at")[0]
+    for match in filter(None, map(_RANGE.fullmatch, listed.splitlines())):
         first, last = int(match[2]), int(match[3])
         if first <= last <= _LATEST:
             found[match[1]] = first, last

@@ -307,8 +307,8 @@ DRAWN = (
     Bug(
         "a compressed file keeps its outer name",
         "workloads/input_files.py",
-        "name = Path(unpacked[1]) if unpacked[1] else _without(name)",
-        "name = _without(name)",
+        "name = Path(unpacked[1]) if unpacked[1] else without",
+        "name = without",
         ("tests/workloads/test_limits.py::test_packed_files",),
     ),
     Bug(

@@ -169,11 +169,8 @@ def cupy(text: str) -> Found:
     for match in each(old, text):  # the total is what it would be with the request
         requested, total = exact(int(match[1])), exact(int(match[2]))
         held = (total - requested).at_least_0
-        yield match.start(), _of_pool("CuPy", requested, held, _bytes(match[3]))
-
-
-def _bytes(digits: str | None) -> Amount | None:
-    return exact(int(digits)) if digits else None
+        limit = exact(int(match[3])) if match[3] else None
+        yield match.start(), _of_pool("CuPy", requested, held, limit)
 
 
 def _of_pool(

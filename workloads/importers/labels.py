@@ -8,9 +8,9 @@ of the user's program, and the calls that lead to it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 _OPERATOR = re.compile(r"\bat::_ops::(\w+)::(?:call|redispatch)")
 _MAKES_TENSORS = re.compile(r"(?:aten::)?(?:new_)?(?:empty|resize)(?:_|\b)")
@@ -47,11 +47,6 @@ class Frame(NamedTuple):
     line: int
     name: str
 
-    @classmethod
-    def of(cls, stored: Mapping[str, Any]) -> Frame:
-        """The frame that a dict of a snapshot stands for."""
-        return cls(stored["filename"], stored["line"], stored["name"])
-
 
 def innermost(operators: Iterable[str]) -> str:
     """The innermost of nested operators, given innermost first, that computes something.
@@ -74,20 +69,15 @@ def only_creates(operator: str) -> bool:
 
 def names_of(frames: Sequence[Frame]) -> dict[str, str]:
     """The names of an alloc with this call stack, by column of a trace."""
+    updates = any(_OPTIMIZER.search(frame.filename) for frame in frames)
+    pass_ = BACKWARD if is_backward(frames) else OPTIMIZER if updates else ""
     return {
         "label": label_of(frames),
         "module": module_of(frames),
-        "kind": _pass_of(frames),
+        "kind": pass_,
         "line": line_of(frames),
         "stack": stack_of(frames),
     }
-
-
-def _pass_of(frames: Sequence[Frame]) -> str:
-    """The kind of an alloc of the backward pass or of an optimizer; "" for others."""
-    if is_backward(frames):
-        return BACKWARD
-    return OPTIMIZER if any(_OPTIMIZER.search(frame.filename) for frame in frames) else ""
 
 
 def label_of(frames: Iterable[Frame]) -> str:
@@ -115,9 +105,8 @@ def line_of(frames: Iterable[Frame]) -> str:
     """
     usable = [frame for frame in frames if _is_program(frame.filename)]
     users = (frame for frame in usable if _is_users(frame.filename))
-    if frame := next(users, next(iter(usable), None)):
-        return _call(frame)
-    return ""
+    frame = next(users, next(iter(usable), None))
+    return _call(frame) if frame else ""
 
 
 def stack_of(frames: Sequence[Frame]) -> str:
@@ -131,10 +120,8 @@ def stack_of(frames: Sequence[Frame]) -> str:
 
 def module_of(frames: Iterable[Frame]) -> str:
     """The path of the innermost module in a call stack, innermost frame first, or ""."""
-    for frame in frames:
-        if frame.filename == MODULE_FILE and frame.name:
-            return frame.name[:_MOST]
-    return ""
+    names = (frame.name[:_MOST] for frame in frames if frame.filename == MODULE_FILE)
+    return next(filter(None, names), "")
 
 
 def is_backward(frames: Sequence[Frame]) -> bool:
@@ -194,8 +181,5 @@ def _is_users(file: str) -> bool:
 
 
 def _call(frame: Frame) -> str:
-    return f"{_file(frame)}:{frame.line} {frame.name}"[:_MOST]
-
-
-def _file(frame: Frame) -> str:
-    return re.split(r"[/\\]", frame.filename)[-1]
+    file = re.split(r"[/\\]", frame.filename)[-1]
+    return f"{file}:{frame.line} {frame.name}"[:_MOST]

@@ -39,7 +39,9 @@ from allocbench.workloads.importers.snapshot_additions import (
     with_modules,
 )
 from allocbench.workloads.importers.snapshot_tables import Snapshot
+from allocbench.workloads.pytorch_settings import read_settings
 from allocbench.workloads.recordings import CALLS, Calls, Coverage, FailedRequest, Gaps, Recording
+from allocbench.workloads.snapshot_format import TENSORS
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace
 
 _ALLOC = "alloc"
@@ -85,7 +87,7 @@ class _Device:
 
     def __init__(self, snapshot: Snapshot, number: int, conf: str) -> None:
         self._snapshot, self._number = snapshot, number
-        self._settings = snapshot.settings(conf)
+        self._settings = read_settings(snapshot.data, conf)
         self._events = snapshot.events(number)
         self._action, self._actions = self._events.names("action")
         self.segments = self._segments()
@@ -128,7 +130,7 @@ class _Device:
         found = assemble(events, provenance, self.live, self._start)
         times = events.time_ns
         begun = None if times is None else int(times.min(initial=MAX_SIZE))
-        trace = with_modules(found.trace, found.address, begun, self._snapshot.tensors)
+        trace = with_modules(found.trace, found.address, begun, self._snapshot.data.get(TENSORS))
         gaps = gaps_of(events, found.allocs_before, self.live, self._known_ranges())
         return Recording(
             trace=replace(trace, coverage=self._coverage(trace, gaps)),
@@ -141,7 +143,7 @@ class _Device:
             ),
             options=self._settings.options,
             tells_pools=len(self._events) > 0 and not self._snapshot.rules(self._number),
-            tells_settings=self._snapshot.tells_settings,
+            tells_settings="allocator_settings" in self._snapshot.data,
             unknown=self.unknown,
             gaps=gaps,
             failure=self._failure,

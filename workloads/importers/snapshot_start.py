@@ -30,14 +30,10 @@ from sortedcontainers import SortedKeyList
 from allocbench.base.trace import Layout
 from allocbench.workloads._native import SMALL_REQUEST, SMALL_SEGMENT, PytorchSettings
 from allocbench.workloads.importers.addresses import AddressedEvents, Blocks, Release
+from allocbench.workloads.recordings import CALLS
 from allocbench.workloads.sorting import stable_order
 
-SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = (
-    "segment_alloc",
-    "segment_free",
-    "segment_map",
-    "segment_unmap",
-)
+SEGMENT_ALLOC, SEGMENT_FREE, SEGMENT_MAP, SEGMENT_UNMAP = CALLS
 GROWTH, SHRINKING = (SEGMENT_ALLOC, SEGMENT_MAP), (SEGMENT_FREE, SEGMENT_UNMAP)
 ACTIONS = (*GROWTH, *SHRINKING)
 
@@ -143,6 +139,12 @@ class Segment:
         return f"{self.stream} {self.pool} {self.small}"
 
 
+def _segment_of(call: SegmentCall) -> Segment:
+    """What a call is about. Small blocks have segments and pages of 2 MiB, others larger ones."""
+    small = call.size == SMALL_SEGMENT
+    return Segment(call.address, call.size, call.stream, max(0, call.pool), small)
+
+
 def at_start(final: Sequence[Segment], calls: Sequence[SegmentCall]) -> list[Segment]:
     """The segments before the calls, in address order.
 
@@ -166,13 +168,7 @@ def at_start(final: Sequence[Segment], calls: Sequence[SegmentCall]) -> list[Seg
         elif call.action == SEGMENT_FREE:
             if str(call.address) in held:
                 raise UnknownLayoutError(f"the segment at {call.address:#x} was freed twice")
-            held[str(call.address)] = Segment(
-                call.address,
-                call.size,
-                call.stream,
-                max(0, call.pool),
-                call.size == SMALL_SEGMENT,
-            )
+            held[str(call.address)] = _segment_of(call)
         elif call.action == SEGMENT_MAP:
             ranges.remove(call)
         else:
@@ -208,7 +204,7 @@ class _Ranges:
 
     def add(self, call: SegmentCall) -> None:
         begin, end = call.address, call.address + call.size
-        new = Segment(begin, call.size, call.stream, max(0, call.pool), None, True)
+        new = replace(_segment_of(call), small=None, expandable=True)
         first = last = self.all.bisect_key_right(begin)
         around = self.all[max(0, first - 1) : last + 1]
         _refuse_overlaps(sorted([*around, new], key=_address))
@@ -421,19 +417,14 @@ def _ranks(count: int, calls: Sequence[SegmentCall]) -> NDArray[np.uint32]:
     return order if 2 * up > len(obtained) - 1 else order[::-1].copy()
 
 
-def _mapped(call: SegmentCall) -> Segment:
-    """What a call mapped: one page of 2 MiB for small blocks, otherwise larger ones."""
-    small = call.size == SMALL_SEGMENT
-    return Segment(call.address, call.size, call.stream, max(0, call.pool), small, True)
-
-
 def _reservations(
     segments: Sequence[Segment], calls: Sequence[SegmentCall], events: AddressedEvents
 ) -> NDArray[np.uint64]:
     """Where the reservation of each mapped range begins: at the lowest range of its pool."""
     mapped = defaultdict[str, list[int]](list)
-    for segment in (_mapped(call) for call in calls if call.action == SEGMENT_MAP):
-        mapped[segment.owner].append(segment.address)
+    for call in calls:
+        if call.action == SEGMENT_MAP:
+            mapped[_segment_of(call).owner].append(call.address)
     lowest: dict[str, int] = {}
     floor = 0  # where the segments before this one end
     for segment in segments:
@@ -479,7 +470,7 @@ def trims_of(
         begin = n
         while (
             n < len(calls)
-            and calls[n].action in (SEGMENT_FREE, SEGMENT_UNMAP)
+            and calls[n].action in SHRINKING
             and calls[n].position == calls[begin].position
         ):
             if held:

@@ -12,7 +12,7 @@ from allocbench.workloads._native import Pickle, Rows
 from allocbench.workloads.formats import SNAPSHOT_INSTEAD
 from allocbench.workloads.importers.labels import OPTIMIZER_ENDS, Frame, is_update, names_of
 from allocbench.workloads.importers.pickles import as_pickle, load
-from allocbench.workloads.pytorch_settings import WITHOUT_POOLS, RecordedSettings, read_settings
+from allocbench.workloads.pytorch_settings import WITHOUT_POOLS
 from allocbench.workloads.snapshot_format import (
     ANNOTATION,
     BLOCK,
@@ -21,7 +21,6 @@ from allocbench.workloads.snapshot_format import (
     FRAME,
     HISTORY,
     SEGMENT,
-    TENSORS,
     WORKSPACES,
     Form,
 )
@@ -138,7 +137,7 @@ class Stacks:
 
 
 class Snapshot:
-    """A memory snapshot. segments: of all devices."""
+    """A memory snapshot. data: what it holds, by name. segments: of all devices."""
 
     def __init__(self, file: BinaryIO) -> None:
         """Read an open file; raises TraceError if it is not a memory snapshot."""
@@ -148,7 +147,7 @@ class Snapshot:
             data = {"segments": data}
         if not isinstance(data, dict) or not {"segments", "device_traces"} & data.keys():
             raise TraceError("is a pickle, but not a memory snapshot: it has no 'segments'")
-        self._data: Mapping[str, Any] = data
+        self.data: Mapping[str, Any] = data
         self.pools, self.stacks = Pools(self._pickle), Stacks(self._pickle)
         self.segments = self._table(data.get("segments", []), SEGMENT, "its 'segments'")
         traces = data.get("device_traces", [])
@@ -272,20 +271,10 @@ class Snapshot:
 
     def workspaces(self, device: int) -> list[tuple[int, int, int, str]]:
         """Time in ns, address (0: unknown), bytes and rule of each workspace on a device."""
-        stored = self._data.get(WORKSPACES, [])
+        stored = self.data.get(WORKSPACES, [])
         if not isinstance(stored, list) or not all(map(_is_workspace, stored)):
             raise TraceError(f"its '{WORKSPACES}' is not a list of workspaces")
         return [use[1:] for use in stored if use[0] == device]
-
-    @property
-    def tensors(self) -> Any:
-        """What is stored of the modules' tensors, of any type."""
-        return self._data.get(TENSORS)
-
-    @property
-    def tells_settings(self) -> bool:
-        """Whether it has the settings of the allocator."""
-        return "allocator_settings" in self._data
 
     def rules(self, device: int) -> str:
         """The version of PyTorch whose rules stand for all that write such events of a device.
@@ -294,10 +283,6 @@ class Snapshot:
         """
         pools = self.events(device)["pool_id"]
         return WITHOUT_POOLS if len(pools) and pools.min() == _NO_PAIR else ""
-
-    def settings(self, conf: str) -> RecordedSettings:
-        """The settings of the allocator; those of a text for a snapshot without settings."""
-        return read_settings(self._data, conf)
 
 
 def _is_workspace(use: Any) -> bool:

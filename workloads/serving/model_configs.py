@@ -73,7 +73,8 @@ def parse(told: Mapping[str, Any], *, quantized: bool = True) -> Architecture:
     heads, hidden = _count(told, "num_attention_heads"), _count(told, "hidden_size")
     experts = _count(told, "num_local_experts", _count(told, "num_experts", 1))
     ffn = "moe_intermediate_size" if family.get("sparse") else "intermediate_size"
-    _check_layers(told)
+    if _count(told, "decoder_sparse_step", 1) != 1 or told.get("mlp_only_layers"):
+        raise TraceError("some layers have experts and others do not, which is not supported")
     attention_bias = bool(told.get("attention_bias", False))
     if told.get("head_dim") is None and heads > hidden:
         raise TraceError(f"num_attention_heads {heads} is larger than hidden_size {hidden}")
@@ -185,13 +186,6 @@ def _known(told: Mapping[str, Any]) -> str:
     return words + (f", of which {_sliding(told)} keep at most {window:,} tokens" if window else "")
 
 
-def _check_layers(told: Mapping[str, Any]) -> None:
-    """Raise TraceError for layers that differ from each other."""
-    sparse = _count(told, "decoder_sparse_step", 1) == 1 and not told.get("mlp_only_layers")
-    if not sparse:
-        raise TraceError("some layers have experts and others do not, which is not supported")
-
-
 def _positions(told: Mapping[str, Any]) -> int:
     """Rows of the rotary cache: YaRN and linear scaling have more than the configuration says."""
     positions = _count(told, "max_position_embeddings")
@@ -228,21 +222,17 @@ def _quantization(told: Mapping[str, Any]) -> Quantization | None:
     config = _object(told, "quantization_config")
     method = config.get("quant_method")
     if method in ("awq", "gptq"):
-        return Quantization(_bits(config, "bits"), _group(config, 128))
+        return Quantization(_count(config, "bits", most=_MOST_BITS), _group(config, 128))
     if method == "fp8":
         return Quantization(8)
     if method == "compressed-tensors":
         groups = _object(config, "config_groups")
         weights = _object(_object(groups, next(iter(groups), "group_0")), "weights")
-        return Quantization(_bits(weights, "num_bits"), _group(weights, 0))
+        return Quantization(_count(weights, "num_bits", most=_MOST_BITS), _group(weights, 0))
     raise TraceError(
         f"quantization {str(method)[:40]} is not one of awq, gptq, fp8, compressed-tensors;"
         " --quantization replaces it"
     )
-
-
-def _bits(told: Mapping[str, Any], name: str) -> int:
-    return _count(told, name, most=_MOST_BITS)
 
 
 def _group(told: Mapping[str, Any], default: int) -> int:

@@ -26,7 +26,7 @@ def slim(snapshot: dict[str, Any]) -> dict[str, Any]:
     def labeled(values: dict[str, Any]) -> dict[str, Any]:
         stack = values.get("frames") or []
         if id(stack) not in labels:
-            name = label_of([*map(Frame.of, stack)])
+            name = label_of([Frame(one["filename"], one["line"], one["name"]) for one in stack])
             labels[id(stack)] = frames.setdefault(
                 name, [{"filename": "", "line": 0, "name": name}] if name else []
             )
