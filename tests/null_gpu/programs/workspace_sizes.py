@@ -218,6 +218,53 @@ def dimensions():
             layer, images = layer.to(memory_format=LAST), images.to(memory_format=LAST)
         name = f"conv2d {c} groups of one {r} stride={stride} on {batch}x{size} {str(dtype)[6:]}"
         trained(f"{name}{' channels last' * last}", layer, images)
+    for (c, size, batch), r, dtype in itertools.product(
+        (
+            *((c, size, 16) for c in (32, 96, 192) for size in (14, 28, 56)),
+            *((96, 56, batch) for batch in (1, 4, 8, 32, 64)),
+            *((384, 14, 64), (128, 56, 64), (256, 28, 64), (96, 28, 32), (96, 112, 8)),
+        ),
+        (3, 5, 7, 9),
+        (FLOAT, BRAIN),
+    ):
+        layer = nn.Conv2d(c, c, r, 1, r // 2, groups=c).to("cuda", dtype, memory_format=LAST)
+        images = ones(batch, c, size, size, dtype=dtype).to(memory_format=LAST)
+        name = f"conv2d {c} groups of one {r} on {batch}x{size} {str(dtype)[6:]} channels last"
+        trained(name, layer, images)
+    for (c, k, r, stride), size, batch, dtype in itertools.product(
+        (
+            (3, 64, 7, 2),
+            (3, 32, 3, 2),
+            (3, 96, 4, 4),
+            (3, 64, 3, 1),
+            (1, 32, 3, 1),
+            (3, 768, 16, 16),
+        ),
+        (32, 128, 224),
+        (1, 8, 24, 128),
+        (FLOAT, BRAIN),
+    ):
+        layer = nn.Conv2d(c, k, r, stride, r // 2 * (r % 2)).to("cuda", dtype, memory_format=LAST)
+        images = ones(batch, c, size, size, dtype=dtype).to(memory_format=LAST)
+        name = f"conv2d {c}->{k} {r} stride={stride} on {batch}x{size} {str(dtype)[6:]}"
+        trained(f"{name} channels last", layer, images)
+    kinds = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}
+    with torch.no_grad():
+        for (c, k), stride, (dims, size, batch) in itertools.product(
+            (
+                *((32, 32), (32, 64), (64, 64), (64, 128), (128, 64), (128, 128), (96, 128)),
+                *((80, 384), (256, 256), (512, 512), (48, 96), (24, 24)),
+            ),
+            (1, 2),
+            (
+                *((1, 1000, 4), (1, 4000, 8), (1, 16000, 8), (2, 28, 8), (2, 56, 16), (2, 112, 16)),
+                *((3, 12, 2), (3, 24, 4), (3, 48, 2)),
+            ),
+        ):
+            layer = kinds[dims](c, k, 3, stride, 1).to("cuda")
+            name = f"conv{dims}d {c}->{k} 3 stride={stride} on {batch}x{size} inference"
+            images = ones(batch, c, *[size] * dims)
+            case(name, lambda layer=layer, x=images: layer(x))
     for dtype, size, both in itertools.product((FLOAT, HALF), (64, 256, 512), (False, True)):
         layer = nn.LSTM(512, 512, 2, proj_size=size // 2, bidirectional=both).to("cuda", dtype)
         trained(
