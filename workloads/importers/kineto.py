@@ -16,13 +16,12 @@ from __future__ import annotations
 import re
 from array import array
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from allocbench.base.trace import Layout
 from allocbench.workloads._native import SMALL_REQUEST, SMALL_SEGMENT, PytorchSettings
@@ -53,99 +52,26 @@ _Bytes = NDArray[np.int64]
 _JUMP = "Total Allocated does not follow from Bytes at memory event {}"
 
 
-class KinetoStart:
-    """The start of a trace whose n events contain allocated and reserved bytes.
+class _Beginning(NamedTuple):
+    """What a trace whose events contain allocated and reserved bytes began with.
 
-    If they were not 0 before the first event, the process began before the trace. The layout then
-    follows only in the simplest case: segments of 2 MiB at multiples of 2 MiB, which are filled
-    from the front without gaps.
-
-    live: blocks that lived from the start to the end. unknown: why the start is unknown, or "".
-    coverage: of the trace.
+    unknown: why that is not known, or "". live: blocks that lived from the start to the end.
+    segments: addresses of all segments, if they are known and there were some.
     """
 
-    def __init__(
-        self, events: AddressedEvents, allocated: _Bytes, reserved: _Bytes, label: int
-    ) -> None:
-        """label: that of memory whose blocks have no events."""
-        self.live = none()
-        self._segments = np.empty(0, np.uint64)
-        self._label = label
-        self.coverage = Coverage(begins="later", ends="open")
-        self.unknown = self._of_events(events, allocated, reserved)
+    coverage: Coverage
+    unknown: str = ""
+    live: Blocks = none()
+    segments: NDArray[np.uint64] = np.empty(0, np.uint64)
 
-    def _of_events(self, events: AddressedEvents, allocated: _Bytes, reserved: _Bytes) -> str:
-        freed = _freed_at_first(events)
-        if not len(reserved) or reserved.min() < 0 or allocated.min() < 0:
-            self.coverage = replace(self.coverage, held=freed, live=freed)
-            return "its events do not contain Total Allocated and Total Reserved"
-        change = np.where(events.is_alloc, 1, -1) * events.size.astype(np.int64)
-        jumps = np.flatnonzero(np.diff(allocated) != change[1:])
-        before, at_start = int(allocated[0] - change[0]), int(reserved[0])
-        level = np.cumsum(change) + freed
-        # Where events are missing, the load reaches the largest total, and nothing above it.
-        unseen = int(allocated.max() - level.max() if len(jumps) else allocated[0] - level[0])
-        new = before == 0 and events.is_alloc[0] and at_start <= _first_segment(change[0])
-        self.coverage = Coverage(
-            begins="start" if new else "later",
-            ends="open",
-            held=0 if new else at_start,
-            live=max(0, before),
-            unseen=max(0, unseen),
-            reserved=int(reserved[-1]),
-            contradiction=_JUMP.format(jumps[0] + 1) if len(jumps) else "",
-        )
-        if len(jumps):
-            self._stand_in(events)
-            return self.coverage.contradiction
-        if before == 0 and events.is_alloc[0]:
-            return ""
-        level_ends = int(np.argmax(reserved != reserved[0])) or len(reserved)
-        segment = events.address // SMALL_SEGMENT * SMALL_SEGMENT
-        begins = np.unique(segment[:level_ends])
-        if len(begins) * SMALL_SEGMENT == reserved[0]:
-            order = np.argsort(events.address)
-            lowest = events.address[order][np.searchsorted(segment[order], begins)]
-            if events.is_alloc[:level_ends].all() and int((lowest - begins).sum()) == before:
-                self._segments = begins
-                self._fill(begins, lowest - begins)
-                return ""
-        self._stand_in(events)
-        return (
-            f"{before} bytes were allocated before its first event, and it does not show their"
-            " addresses; a memory snapshot does"
-        )
-
-    def _stand_in(self, events: AddressedEvents) -> None:
-        """One block for all memory whose blocks have no events, at an address that none has."""
-        if not self.coverage.unseen:
-            return
-        free = np.setdiff1d(np.arange(len(events) + 1, dtype=np.uint64), events.address)[:1]
-        size = np.array([self.coverage.unseen], np.uint64)
-        label = np.array([self._label], np.uint32)
-        self.live = Blocks(free, size, np.zeros(1, np.int64), label, size)
-
-    def _fill(self, begins: NDArray[np.uint64], sizes: NDArray[np.uint64]) -> None:
-        """One block in place of the unknown blocks at the front of each segment."""
-        filled = sizes > 0
-        zeros = np.zeros(np.count_nonzero(filled), np.int64)
-        address, size = begins[filled], sizes[filled].astype(np.uint64)
-        label = np.full(len(zeros), self._label, np.uint32)
-        self.live = Blocks(address, size, zeros, label, size)
-
-    def laid_out(self) -> Callable[[AddressedEvents, Blocks], Start] | None:
-        """The function that gives `assemble` the layout, or None."""
-        if not len(self._segments):
-            return None
-        return self._layout
-
-    def _layout(self, events: AddressedEvents, initial: Blocks) -> Start:
-        count = len(self._segments)
-        if len(initial.address) != len(self.live.address):
+    def layout(self, _events: AddressedEvents, initial: Blocks) -> Start:
+        """The layout of the segments, given the blocks that were alive at the start."""
+        count = len(self.segments)
+        if not count or len(initial.address) != len(self.live.address):
             return Start()  # some were freed, and their addresses are known
         return Start(
             Layout(
-                address=self._segments,
+                address=self.segments,
                 size=np.full(count, SMALL_SEGMENT, np.uint64),
                 stream=np.zeros(count, np.uint16),
                 small=np.ones(count, np.bool_),
@@ -155,6 +81,66 @@ class KinetoStart:
                 block_size=initial.granted,
             )
         )
+
+
+def _beginning(
+    events: AddressedEvents, allocated: _Bytes, reserved: _Bytes, label: int
+) -> _Beginning:
+    """If bytes were allocated before the first event, the process began before the trace. The
+    layout then follows only in the simplest case: segments of 2 MiB at multiples of 2 MiB, which
+    are filled from the front without gaps.
+
+    label: that of memory whose blocks have no events.
+    """
+    freed = _freed_at_first(events)
+    if not len(reserved) or reserved.min() < 0 or allocated.min() < 0:
+        unknown = "its events do not contain Total Allocated and Total Reserved"
+        return _Beginning(Coverage(begins="later", ends="open", held=freed, live=freed), unknown)
+    change = np.where(events.is_alloc, 1, -1) * events.size.astype(np.int64)
+    jumps = np.flatnonzero(np.diff(allocated) != change[1:])
+    before, at_start = int(allocated[0] - change[0]), int(reserved[0])
+    level = np.cumsum(change) + freed
+    # Where events are missing, the load reaches the largest total, and nothing above it.
+    unseen = int(allocated.max() - level.max() if len(jumps) else allocated[0] - level[0])
+    is_first = before == 0 and bool(events.is_alloc[0])
+    new = is_first and at_start <= _first_segment(change[0])
+    coverage = Coverage(
+        begins="start" if new else "later",
+        ends="open",
+        held=0 if new else at_start,
+        live=max(0, before),
+        unseen=max(0, unseen),
+        reserved=int(reserved[-1]),
+        contradiction=_JUMP.format(jumps[0] + 1) if len(jumps) else "",
+    )
+    if not len(jumps):
+        if is_first:
+            return _Beginning(coverage)
+        level_ends = int(np.argmax(reserved != reserved[0])) or len(reserved)
+        segment = events.address // SMALL_SEGMENT * SMALL_SEGMENT
+        begins = np.unique(segment[:level_ends])
+        if len(begins) * SMALL_SEGMENT == reserved[0]:
+            order = np.argsort(events.address)
+            lowest = events.address[order][np.searchsorted(segment[order], begins)]
+            filled = lowest - begins  # one block in place of the unknown ones in each segment
+            if events.is_alloc[:level_ends].all() and int(filled.sum()) == before:
+                live = _unseen(begins[filled > 0], filled[filled > 0], label)
+                return _Beginning(coverage, "", live, begins)
+    unknown = coverage.contradiction or (
+        f"{before} bytes were allocated before its first event, and it does not show their"
+        " addresses; a memory snapshot does"
+    )
+    if not coverage.unseen:
+        return _Beginning(coverage, unknown)
+    # one block for all memory whose blocks have no events, at an address that none has
+    free = np.setdiff1d(np.arange(len(events) + 1, dtype=np.uint64), events.address)[:1]
+    return _Beginning(coverage, unknown, _unseen(free, [coverage.unseen], label))
+
+
+def _unseen(address: NDArray[np.uint64], sizes: ArrayLike, label: int) -> Blocks:
+    """Blocks in place of those that have no events."""
+    size, count = np.array(sizes, np.uint64), len(address)
+    return Blocks(address, size, np.zeros(count, np.int64), np.full(count, label, "u4"), size)
 
 
 def _freed_at_first(events: AddressedEvents) -> int:
@@ -250,10 +236,10 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         began = result.trace.provenance.live_at_start
         coverage = Coverage(begins="later" if began else "start", ends="open")
         return Recording(replace(result.trace, coverage=coverage), result.address, unknown=unknown)
-    start = KinetoStart(events, np.asarray(memory.allocated)[order], reserved, len(labels))
+    start = _beginning(events, np.asarray(memory.allocated)[order], reserved, len(labels))
     if len(start.live.address):
         events = replace(events, labels=(*labels, UNSEEN))
-    result = assemble(events, provenance, start.live, start.laid_out())
+    result = assemble(events, provenance, start.live, start.layout)
     kept = np.diff(result.allocs_before) > 0
     at_start = np.full(result.trace.provenance.live_at_start, reserved[0])
     gaps = gaps_of(events, result.allocs_before)
