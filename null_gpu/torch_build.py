@@ -64,8 +64,8 @@ def find(folder: Path) -> TorchBuild:
         folder=folder,
         version=version,
         cuda=major * 1000 + minor * 10,
-        cudnn=_number(wanted.get("cudnn", "9.10.2"), 10000),
-        nccl=_number(wanted.get("nccl", "2.27.5"), 10000),
+        cudnn=_number(wanted.get("cudnn", "9.10.2")),
+        nccl=_number(wanted.get("nccl", "2.27.5")),
     )
 
 
@@ -82,6 +82,6 @@ def _requirements(site: Path) -> Iterator[tuple[str, str]]:
                 yield match[1], match[2]
 
 
-def _number(version: str, major_weight: int) -> int:
+def _number(version: str) -> int:
     major, minor, patch = (int(part) for part in version.split(".")[:3])
-    return major * major_weight + minor * 100 + patch
+    return major * 10000 + minor * 100 + patch

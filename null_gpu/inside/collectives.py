@@ -287,6 +287,10 @@ class Collectives:
 
 
 _Given = Mapping[str, Any]  # the arguments of a call by name
+_OF_OBJECTS = """
+all_gather_object gather_object broadcast_object_list scatter_object_list send_object_list
+recv_object_list
+"""
 
 
 class Objects:
@@ -299,17 +303,9 @@ class Objects:
 
     def watch(self) -> None:
         """Replace PyTorch's functions."""
-        for function in (
-            self.all_gather_object,
-            self.gather_object,
-            self.broadcast_object_list,
-            self.scatter_object_list,
-            self.send_object_list,
-            self.recv_object_list,
-        ):
-            original = getattr(self._dist, function.__name__)
-            called = self._instead_of(original, function)
-            replace_in(self._dist.__name__, function.__name__, called)
+        for name in _OF_OBJECTS.split():
+            called = self._instead_of(getattr(self._dist, name), getattr(self, name))
+            replace_in(self._dist.__name__, name, called)
 
     def all_gather_object(self, given: _Given, group: Any) -> None:
         """Each rank gets the objects of all ranks."""

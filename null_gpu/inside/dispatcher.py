@@ -37,21 +37,13 @@ _UNREGISTER = "_ZN2at14removeCallbackEm"
 _NAME = "_ZNK2at14RecordFunction4nameEv"
 _ENABLE = "_ZN2at20enableRecordFunctionEb"
 _REQUIRES_GRAD = "_ZNK3c1010TensorImpl13requires_gradEv"
-_ACCESSORS = {
-    "type": "dtype",
-    "dimensions": "dim",
-    "sizes": "sizes",
-    "strides": "strides",
-    "address": "data_ptr",
-}
+_ACCESSORS = "type=dtype dimensions=dim sizes=sizes strides=strides address=data_ptr"
 _PLACES = """
 schema inputs outputs overload keys elements storage data bytes list_tag int_tag float_tag list
 """
 _FUNCTIONS = "name enable requires_grad type dimensions sizes strides address describe begin end"
-_WRAP, _WRAP_COPY = (
-    "_Z16THPVariable_WrapRKN2at10TensorBaseE",
-    "_Z16THPVariable_WrapN2at10TensorBaseE",
-)
+_WRAP = "_Z16THPVariable_WrapRKN2at10TensorBaseE"
+_WRAP_COPY = "_Z16THPVariable_WrapN2at10TensorBaseE"
 _TO_PYTHON = "_ZN5torch3jit10toPyObjectEN3c106IValueE"
 _Begins = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
 _Ends = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
@@ -129,24 +121,22 @@ class Dispatcher:
             self._learn()
         except (OSError, AttributeError, LookupError, RuntimeError) as error:
             raise UnknownObjectsError(str(error)) from error
-        layout, called = (
-            self._layout,
-            (_Describe(self._described(describe)), _Begin(begin), _End(end)),
-        )
+        layout = self._layout
+
+        def described(place: int, name: bytes, overload: bytes) -> int:
+            return describe(place, name.decode(), overload.decode())
+
+        called = _Describe(described), _Begin(begin), _End(end)
         self._kept += called
         layout.describe, layout.begin, layout.end = (_address(function) for function in called)
         layout.name = _address(self._name_of)
         layout.enable = _address(getattr(self._libtorch, _ENABLE))
         layout.requires_grad = _address(getattr(self._c10, _REQUIRES_GRAD))
-        for field, name in _ACCESSORS.items():
+        for field, _, name in (pair.partition("=") for pair in _ACCESSORS.split()):
             setattr(layout, field, _address(getattr(self._libtorch, f"aoti_torch_get_{name}")))
         self._core.null_layout(ctypes.byref(layout))
         begins, ends = self._core.null_operator_begins, self._core.null_operator_ends
         self._register(_REGISTER, begins, ends)
-
-    @staticmethod
-    def _described(describe: Callable[[int, str, str], int]) -> Callable[[int, bytes, bytes], int]:
-        return lambda place, name, overload: describe(place, name.decode(), overload.decode())
 
     def values(self, address: int, count: int) -> list[Any]:
         """The Python objects of values; raises Unsupported."""
@@ -320,7 +310,6 @@ class Dispatcher:
 
     def _learn_tags(self, make: Any, tensor: Any, other: Any) -> None:
         """How values of each type are marked."""
-        kinds: dict[str, tuple[str, ...]] = {}
         given: list[tuple[str, list[int], list[int]]] = []
 
         def note(record: int) -> None:

@@ -19,6 +19,7 @@ import ctypes
 import hashlib
 import itertools
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -93,11 +94,15 @@ class Guesses:
         """How many elements an unknown mask has; in doubt, none is a violated condition."""
         if finish := self._follower.computed(operator, values):
             return finish
-        mask, torch = values[0], self._torch
+        mask = values[0]
         if _is_generating():
             return None
         condition = operator.name in ("all", "any")
-        if mask.dtype != torch.bool or any(operator.out) or (condition and self._reads.share < 1):
+        if (
+            mask.dtype != self._torch.bool
+            or any(operator.out)
+            or (condition and self._reads.share < 1)
+        ):
             return None
 
         def finished(results: list[Any]) -> None:
@@ -109,8 +114,7 @@ class Guesses:
             elif self._copies.may_have(result):
                 each = mask.numel() // max(result.numel(), 1)
                 count = 1 if condition else int(each * self._reads.share)
-                known = torch.full(result.shape, count, dtype=result.dtype, device="cpu")
-                self._copies.keep(result, known)
+                self._copies.keep(result, self._full(result, count))
 
         return finished
 
@@ -120,14 +124,24 @@ class Guesses:
         least = values[1] if len(values) > 1 else None
         if any(operator.out) or not isinstance(least, int) or least <= 0:
             return None
+        return self._filled(least)
+
+    def _filled(self, value: float) -> Finish:
+        """Note one value for all elements of the only result."""
+        return self._made(lambda result: self._full(result, value))
+
+    def _made(self, make: Callable[[Any], Any]) -> Finish:
+        """Note what a function makes of the only result."""
 
         def finished(results: list[Any]) -> None:
             (result,) = results
             if self._copies.may_have(result):
-                known = self._torch.full(result.shape, least, dtype=result.dtype, device="cpu")
-                self._copies.keep(result, known)
+                self._copies.keep(result, make(result))
 
         return finished
+
+    def _full(self, like: Any, value: float) -> Any:
+        return self._torch.full(like.shape, value, dtype=like.dtype, device="cpu")
 
     def _chosen(self, operator: Operator, values: list[Any]) -> Finish | None:
         """Indices that depend on computed values."""
@@ -175,14 +189,7 @@ class Guesses:
         known = self._follower.is_known(values[0]) if values[0].is_cuda else True
         if known:
             return self._follower.computed(operator, values)
-
-        def finished(results: list[Any]) -> None:
-            (result,) = results
-            if self._copies.may_have(result):
-                full = self._torch.full(result.shape, operator.name == "isfinite", device="cpu")
-                self._copies.keep(result, full)
-
-        return finished
+        return self._filled(operator.name == "isfinite")
 
     def _distinct(self, _operator: Operator, values: list[Any]) -> Finish | None:
         (tensor,) = values
@@ -229,14 +236,8 @@ class Guesses:
             return None
         if not self._follower.is_known(values):
             return self._chosen(operator, values)
-
-        def finish(results: list[Any]) -> None:
-            (result,) = results
-            if self._copies.may_have(result):
-                given = self._follower.on_host(values)
-                self._copies.keep(result, self._drawn(operator, given, result))
-
-        return finish
+        on_host = self._follower.on_host
+        return self._made(lambda result: self._drawn(operator, on_host(values), result))
 
     def _drawn(self, operator: Operator, arguments: list[Any], there: Any) -> Any:
         """What an operator draws on the host, with these arguments, for a tensor on the GPU."""

@@ -143,11 +143,6 @@ def _sampled_proposals(found: Mapping[str, Any], _line: str) -> int:
     return sum(_taken(found["self"].fg_bg_sampler, len(found["pos_inds_img"])))
 
 
-def _objects(found: Mapping[str, Any], _line: str) -> int:
-    """Of the proposals that were sampled in the images of a batch."""
-    return len(found["labels"]) // 4  # the usual share; the sampler is not at hand
-
-
 def _objects_of_image(found: Mapping[str, Any], _line: str) -> int:
     count = len(found["labels"][found["img_id"]])
     return int(found["self"].fg_bg_sampler.positive_fraction * count)
@@ -162,21 +157,17 @@ def _anchors(found: Mapping[str, Any], line: str) -> int:
     if "valid_idxs" in line:
         return len(found["valid_idxs_per_image"])
     if "cls_loss[" in line:  # both groups, and the second one is larger
-        ratio = found["self"].neg_to_pos_ratio
-        return int(ratio * sum(len(target["labels"]) for target in found["targets"]))
+        return int(found["self"].neg_to_pos_ratio * _targets(found, line))
     return len(found["targets_per_image"]["labels"])
 
 
-def _matched(found: Mapping[str, Any], _line: str) -> int:
+def _targets(found: Mapping[str, Any], _line: str) -> int:
     return sum(len(target["labels"]) for target in found["targets"])
 
 
-def _detected(found: Mapping[str, Any], _line: str) -> int:
-    return min(int(found["self"].detections_per_img), len(found["scores"]))
-
-
-def _candidates(found: Mapping[str, Any], _line: str) -> int:
-    return min(int(found["self"].topk_candidates), len(found["keep_idxs"]))
+def _at_most(limit: str, of: str) -> Callable[[Mapping[str, Any], str], int]:
+    """All of some boxes, up to a limit of the detector."""
+    return lambda found, _line: min(int(getattr(found["self"], limit)), len(found[of]))
 
 
 def _found_by_beams(found: Mapping[str, Any], line: str) -> int:
@@ -198,16 +189,18 @@ _OF_LIBRARIES: Mapping[tuple[str, str], Callable[[Mapping[str, Any], str], int]]
     (f"{_DETECTION}rpn", "filter_proposals"): _all_of("scores"),
     (f"{_DETECTION}rpn", "compute_loss"): _sampled_anchors,
     (f"{_DETECTION}roi_heads", "subsample"): _sampled_proposals,
-    (f"{_DETECTION}roi_heads", "fastrcnn_loss"): _objects,
+    (f"{_DETECTION}roi_heads", "fastrcnn_loss"): lambda found, _line: (
+        len(found["labels"]) // 4  # of the proposals, the usual share; the sampler is not at hand
+    ),
     (f"{_DETECTION}roi_heads", "forward"): _objects_of_image,
     (f"{_DETECTION}roi_heads", "keypointrcnn_loss"): _all_of("valid"),
-    (f"{_DETECTION}roi_heads", "postprocess_detections"): _detected,
+    (f"{_DETECTION}roi_heads", "postprocess_detections"): _at_most("detections_per_img", "scores"),
     (f"{_DETECTION}retinanet", "compute_loss"): _anchors,
-    (f"{_DETECTION}retinanet", "postprocess_detections"): _candidates,
+    (f"{_DETECTION}retinanet", "postprocess_detections"): _at_most("topk_candidates", "keep_idxs"),
     (f"{_DETECTION}ssd", "compute_loss"): _anchors,
-    (f"{_DETECTION}ssd", "postprocess_detections"): _candidates,
-    (f"{_DETECTION}fcos", "compute_loss"): _matched,
-    (f"{_DETECTION}fcos", "postprocess_detections"): _candidates,
+    (f"{_DETECTION}ssd", "postprocess_detections"): _at_most("topk_candidates", "keep_idxs"),
+    (f"{_DETECTION}fcos", "compute_loss"): _targets,
+    (f"{_DETECTION}fcos", "postprocess_detections"): _at_most("topk_candidates", "keep_idxs"),
     ("transformers.generation.utils", "_beam_search"): _found_by_beams,
 }
 """By module and function."""
