@@ -22,14 +22,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.workloads.csv_dialect import (
-    ENCODING,
-    Rows,
-    first_line,
-    header,
-    short,
-    whole_number,
-)
+from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header, short, whole_number
 from allocbench.workloads.input_files import open_input
 from allocbench.workloads.trace import (
     ALLOC,

@@ -15,6 +15,7 @@ from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from allocbench.workloads.serving import LOG_OPTIONS
+from allocbench.workloads.vocabulary import TraceError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -76,8 +77,7 @@ _WITHOUT_GPU = (
     " request"
 )
 _WITH_ALLOCBENCH = RecordingHints(
-    "record without --last, which drops the oldest events",
-    failure=_WITHOUT_GPU,
+    "record without --last, which drops the oldest events", failure=_WITHOUT_GPU
 )
 _STOPPED = "a larger --steps or --timeout lets the program go on"
 
@@ -124,8 +124,6 @@ class Format:
     def record(self, file: BinaryIO, path: Path, **options: str | int) -> Recording:
         """Read the recording of an open file; raises TraceError if the format has none."""
         if self.recorder is None:
-            from allocbench.workloads.vocabulary import TraceError
-
             able = " and ".join(other.name for other in FORMATS if other.recorder)
             raise TraceError(
                 f"it is {self.name}, which does not contain what an allocator did; {able} do"

@@ -16,14 +16,7 @@ from typing import BinaryIO
 import numpy as np
 
 from allocbench.workloads.coverage import WHOLE, Coverage, from_json, to_json
-from allocbench.workloads.csv_dialect import (
-    ENCODING,
-    Rows,
-    first_line,
-    header,
-    short,
-    whole_number,
-)
+from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header, short, whole_number
 from allocbench.workloads.pool_csv import PoolColumns
 from allocbench.workloads.trace import ALLOC, FREE, MAX_SIZE, Provenance, Trace, TraceError
 from allocbench.workloads.vocabulary import POOL_EVENTS

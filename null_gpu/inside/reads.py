@@ -50,11 +50,7 @@ class Reads:
     """
 
     def __init__(
-        self,
-        core: ctypes.CDLL,
-        values: Mapping[str, float],
-        number: float,
-        share: float,
+        self, core: ctypes.CDLL, values: Mapping[str, float], number: float, share: float
     ) -> None:
         """number: what all other reads return."""
         self.sites, self.shapes, self.chosen = Counter[str](), Counter[str](), 0

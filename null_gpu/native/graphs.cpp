@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
@@ -17,97 +18,68 @@ namespace {
 using Destroy = void (*)(void*);
 
 // A user object is destroyed, by the function that it was made with, when the program, the graphs
-// and the executable graphs have given back all references to it.
+// and the executable graphs have given back all references to it. That function may call the
+// runtime, so it is called without the lock.
 class UserObjects : public Only<UserObjects> {
  public:
   Handle make(void* value, Destroy destroy, unsigned references) {
     Handle const object = Machine::get().new_handle();
     std::lock_guard const lock(mutex_);
-    objects_[object] = {value, destroy, references};
+    held_[kProgram][object] = {std::shared_ptr<void>(value, destroy), references};
     return object;
   }
 
-  // Adds references of the program. False if there is no such object.
-  bool retain(Handle object, unsigned count) {
+  // Adds references of a holder. False if the program has none to the object.
+  bool add(Handle holder, Handle object, unsigned count) {
     std::lock_guard const lock(mutex_);
-    auto const found = objects_.find(object);
-    if (found == objects_.end()) return false;
-    found->second.references += count;
+    auto const found = held_[kProgram].find(object);
+    if (found == held_[kProgram].end()) return false;
+    Reference& reference = held_[holder][object];
+    reference = {found->second.value, reference.count + count};
     return true;
   }
 
-  bool release(Handle object, unsigned count) {
-    Object gone = {};
-    {
-      std::lock_guard const lock(mutex_);
-      auto const found = objects_.find(object);
-      if (found == objects_.end()) return false;
-      found->second.references -= std::min(count, found->second.references);
-      if (found->second.references > 0) return true;
-      gone = found->second;
-      objects_.erase(found);
-    }
-    gone.destroy(gone.value);  // it may call the runtime
-    return true;
-  }
-
-  // Gives a graph references, new ones or those of the program. False if there is no such object.
-  bool give(Handle graph, Handle object, unsigned count, bool move) {
-    if (!move && !retain(object, count)) return false;
+  // False if the holder has no reference to the object.
+  bool remove(Handle holder, Handle object, unsigned count) {
+    Reference gone;
     std::lock_guard const lock(mutex_);
-    if (!objects_.contains(object)) return false;
-    kept_[graph][object] += count;
-    return true;
-  }
-
-  bool take(Handle graph, Handle object, unsigned count) {
-    {
-      std::lock_guard const lock(mutex_);
-      auto const kept = kept_.find(graph);
-      if (kept == kept_.end() || !kept->second.contains(object)) return false;
-      unsigned& references = kept->second[object];
-      count = std::min(count, references);
-      references -= count;
-      if (references == 0) kept->second.erase(object);
+    auto const found = held_[holder].find(object);
+    if (found == held_[holder].end()) return false;
+    if (found->second.count > count) {
+      found->second.count -= count;
+    } else {
+      gone = std::move(found->second);
+      held_[holder].erase(found);
     }
-    return release(object, count);
+    return true;
   }
 
   // An executable graph keeps what its graph keeps.
   void share(Handle graph, Handle executable) {
     std::lock_guard const lock(mutex_);
-    auto const kept = kept_.find(graph);
-    if (kept == kept_.end()) return;
-    auto const copy = kept->second;
-    for (auto const& [object, count] : copy)
-      if (auto const found = objects_.find(object); found != objects_.end())
-        found->second.references += count;
-    kept_[executable] = copy;
+    if (auto const kept = held_.find(graph); kept != held_.end()) {
+      auto const copy = kept->second;
+      held_[executable] = copy;
+    }
   }
 
   // The graph or executable graph is destroyed.
   void drop(Handle holder) {
-    std::map<Handle, unsigned> dropped;
-    {
-      std::lock_guard const lock(mutex_);
-      auto const kept = kept_.find(holder);
-      if (kept == kept_.end()) return;
-      dropped = std::move(kept->second);
-      kept_.erase(kept);
-    }
-    for (auto const& [object, count] : dropped) release(object, count);
+    std::map<Handle, Reference> gone;
+    std::lock_guard const lock(mutex_);
+    if (auto kept = held_.extract(holder)) gone = std::move(kept.mapped());
   }
 
+  static constexpr Handle kProgram = nullptr;  // as a holder
+
  private:
-  struct Object {
-    void* value;
-    Destroy destroy;
-    unsigned references;
+  struct Reference {
+    std::shared_ptr<void> value;
+    unsigned count = 0;
   };
 
   std::mutex mutex_;
-  std::unordered_map<Handle, Object> objects_;
-  std::unordered_map<Handle, std::map<Handle, unsigned>> kept_;  // by graph: objects, references
+  std::unordered_map<Handle, std::map<Handle, Reference>> held_;  // by holder, by object
 };
 
 int done(bool found) { return found ? kSuccess : failed(kInvalidValue); }
@@ -122,18 +94,21 @@ NULL_GPU_API int null_cudaUserObjectCreate(Handle* object, void* value, Destroy 
 }
 
 NULL_GPU_GIVES(cudaUserObjectRetain, (Handle object, unsigned count),
-               done(UserObjects::get().retain(object, count)))
+               done(UserObjects::get().add(UserObjects::kProgram, object, count)))
 NULL_GPU_GIVES(cudaUserObjectRelease, (Handle object, unsigned count),
-               done(UserObjects::get().release(object, count)))
+               done(UserObjects::get().remove(UserObjects::kProgram, object, count)))
 
 NULL_GPU_API int null_cudaGraphRetainUserObject(Handle graph, Handle object, unsigned count,
                                                 unsigned flags) {
   constexpr unsigned kMove = 1;  // cudaGraphUserObjectMove
-  return done(UserObjects::get().give(graph, object, count, (flags & kMove) != 0));
+  auto& objects = UserObjects::get();
+  bool const moves = (flags & kMove) != 0;
+  return done(objects.add(graph, object, count) &&
+              (!moves || objects.remove(UserObjects::kProgram, object, count)));
 }
 
 NULL_GPU_GIVES(cudaGraphReleaseUserObject, (Handle graph, Handle object, unsigned count),
-               done(UserObjects::get().take(graph, object, count)))
+               done(UserObjects::get().remove(graph, object, count)))
 NULL_GPU_DOES(cudaGraphCreate, (Handle * graph, unsigned), *graph = Machine::get().new_handle())
 
 NULL_GPU_API int null_cudaGraphDestroy(Handle graph) {

@@ -30,8 +30,7 @@ def amount(number: str, unit: str) -> Amount:
     half = Decimal(1).scaleb(-places) / 2
     low, high = (value - half) * scale, (value + half) * scale
     return Amount(
-        max(0, int(low.to_integral_value(ROUND_CEILING))),
-        int(high.to_integral_value(ROUND_FLOOR)),
+        max(0, int(low.to_integral_value(ROUND_CEILING))), int(high.to_integral_value(ROUND_FLOOR))
     )
 
 

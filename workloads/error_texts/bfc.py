@@ -8,13 +8,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from allocbench.base.error_text import (
-    Amount,
-    DumpedBlock,
-    DumpedSegment,
-    ErrorText,
-    exact,
-)
+from allocbench.base.error_text import Amount, DumpedBlock, DumpedSegment, ErrorText, exact
 from allocbench.base.trace import Layout
 from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.error_texts.amounts import Found, each, messages, twice_rounded

@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from allocbench.base.error_text import HOST, Amount, ErrorText, exact
-from allocbench.workloads.error_texts.amounts import (
-    MIB,
-    Found,
-    amount,
-    compiled,
-    each,
-    floor,
-)
+from allocbench.workloads.error_texts.amounts import MIB, Found, amount, compiled, each, floor
 
 _HINT = re.compile(r"try setting (?:\w+=)?(\w+)")
 _MOST_TO_HINT = 400  # letters
@@ -65,23 +58,22 @@ def out_of_memory(text: str) -> Found:
 
 def _in_brackets(error: ErrorText, clauses: _Clauses) -> ErrorText:
     """Up to 2.0, and Ascend: (GPU 0; 10.00 GiB total capacity; ...)."""
-    total = clauses.size("AMOUNT total capacity")
-    allocated = clauses.size("AMOUNT already allocated")
-    clauses.take("AMOUNT current active")
-    free = clauses.size(r"AMOUNT free(?=[;)])")
-    allowed = clauses.size("AMOUNT allowed")
-    unallocated = clauses.size(r"AMOUNT cached\)")
-    reserved = clauses.size("AMOUNT reserved in total by PyTorch")
-    if reserved and allocated:
-        unallocated = (reserved - allocated).at_least_0
-    return replace(
+    error = replace(
         error,
-        total=total,
-        allocated=allocated,
-        free=free,
-        allowed=allowed,
-        unallocated=unallocated,
+        total=clauses.size("AMOUNT total capacity"),
+        allocated=clauses.size("AMOUNT already allocated"),
     )
+    clauses.take("AMOUNT current active")
+    error = replace(
+        error,
+        free=clauses.size(r"AMOUNT free(?=[;)])"),
+        allowed=clauses.size("AMOUNT allowed"),
+        unallocated=clauses.size(r"AMOUNT cached\)"),
+    )
+    reserved = clauses.size("AMOUNT reserved in total by PyTorch")
+    if reserved and error.allocated:
+        return replace(error, unallocated=(reserved - error.allocated).at_least_0)
+    return error
 
 
 def _in_sentences(error: ErrorText, clauses: _Clauses) -> ErrorText:

@@ -30,10 +30,8 @@ def write_perfetto(replayed: ReplayedTrace, sink: BinaryIO) -> None:
     }
     sink.write(b'{"displayTimeUnit": "ms", "otherData": %b,' % json.dumps(about).encode())
     sink.write(b' "traceEvents": [\n')
-    first = True
-    for event in _events(replayed):
-        sink.write((b"" if first else b",\n") + json.dumps(event).encode())
-        first = False
+    for number, event in enumerate(_events(replayed)):
+        sink.write((b",\n" if number else b"") + json.dumps(event).encode())
     sink.write(b"\n]}\n")
 
 

@@ -9,7 +9,7 @@ requested size, as in PyTorch's own snapshots. Addresses are the simulated ones.
 
 import pickle
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 from allocbench.workloads._native import SMALL_REQUEST
@@ -22,7 +22,7 @@ from allocbench.workloads.trace import ALLOC, FREE, MARK
 
 def write_snapshot(replayed: ReplayedTrace, sink: BinaryIO) -> None:
     """Write a snapshot to an open binary file."""
-    frames = _Frames(replayed)
+    frames = _frames(replayed)
     snapshot = {
         "segments": [_segment(replayed, segment, frames) for segment in replayed.segments],
         "device_traces": [list(_events(replayed, frames))],
@@ -35,20 +35,14 @@ def write_snapshot(replayed: ReplayedTrace, sink: BinaryIO) -> None:
     pickle.dump(snapshot, sink, protocol=4)
 
 
-class _Frames:
+_Frames = Callable[[int], list[dict[str, Any]]]
+
+
+def _frames(replayed: ReplayedTrace) -> _Frames:
     """The stack frames of an event: one frame with the name of its label, or none."""
-
-    def __init__(self, replayed: ReplayedTrace) -> None:
-        labels = replayed.trace.labels
-        self._label = replayed.trace.label
-        self._of = [
-            [FRAME.filled(filename="", line=0, name=name)] if name else [] for name in labels
-        ]
-
-    def __getitem__(self, event: int) -> list[dict[str, Any]]:
-        if event < 0 or self._label is None:
-            return []
-        return self._of[self._label[event]]
+    label, labels = replayed.trace.label, replayed.trace.labels
+    of = [[FRAME.filled(filename="", line=0, name=name)] if name else [] for name in labels]
+    return lambda event: [] if event < 0 or label is None else of[label[event]]
 
 
 def _segment(replayed: ReplayedTrace, segment: ReplayedSegment, frames: _Frames) -> dict[str, Any]:
@@ -67,7 +61,7 @@ def _segment(replayed: ReplayedTrace, segment: ReplayedSegment, frames: _Frames)
             size=block.size,
             requested_size=block.requested,
             state="active_allocated" if block.requested else "inactive",
-            frames=frames[block.event],
+            frames=frames(block.event),
         )
         for block in segment.blocks
     ]
@@ -129,7 +123,7 @@ def _events(replayed: ReplayedTrace, frames: _Frames) -> Iterator[dict[str, Any]
                 size=size,
                 stream=stream,
                 time_us=time,
-                frames=frames[event],
+                frames=frames(event),
                 pool_id=None if pools is None else _pool_id(replayed, int(pools[event])),
                 device_free=device_free,
             )

@@ -141,11 +141,6 @@ class AddressedTrace(NamedTuple):
     allocs_before: NDArray[np.int64]
 
 
-def trace_of(events: AddressedEvents, provenance: Provenance, live: Blocks | None = None) -> Trace:
-    """The trace alone, as `assemble` makes it."""
-    return assemble(events, provenance, live).trace
-
-
 def assemble(
     events: AddressedEvents,
     provenance: Provenance,

@@ -26,7 +26,7 @@ import numpy as np
 from allocbench.workloads._native import RmmRows
 from allocbench.workloads.coverage import imported
 from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header
-from allocbench.workloads.importers.addresses import AddressedEvents, trace_of
+from allocbench.workloads.importers.addresses import AddressedEvents, assemble
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
 NOWHERE: int = RmmRows.NOWHERE
@@ -84,7 +84,7 @@ def read(file: BinaryIO, path: Path) -> Trace:
     if log.cut:
         extra["note"] = "the last line, which is incomplete, is left out"
     provenance = Provenance(name=path.stem, kind="imported", source=path.name, extra=extra)
-    trace = trace_of(log.events, provenance)
+    trace = assemble(log.events, provenance).trace
     return replace(trace, coverage=imported(trace.provenance))
 
 

@@ -9,7 +9,7 @@ a graph was captured into a pool, a MemPool was entered and left, or a pool was 
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -231,9 +231,7 @@ def apart(annotations: Iterable[Named]) -> tuple[list[Named], list[Named]]:
 
 
 def pool_uses(
-    annotations: Sequence[Named],
-    time_ns: NDArray[np.int64],
-    number: Callable[[str], int],
+    annotations: Sequence[Named], time_ns: NDArray[np.int64], number: Callable[[str], int]
 ) -> tuple[list[PoolUse], dict[int, PrivatePool]]:
     """The events of private pools in order, and what is known of the pools.
 
@@ -243,7 +241,7 @@ def pool_uses(
     rising = np.maximum.accumulate(time_ns)
     uses: list[PoolUse] = []
     traits: dict[int, PrivatePool] = {}
-    events = _events(annotations)
+    events = _events(annotations, POOL_EVENTS)
     captured_into = {
         name: pool for _, event, pool, names in events if event == "capture_end" for name in names
     }
@@ -263,29 +261,26 @@ def pool_uses(
 
 
 def noted_segments(
-    annotations: Sequence[Named],
-    time_ns: NDArray[np.int64],
-    number: Callable[[str], int],
+    annotations: Sequence[Named], time_ns: NDArray[np.int64], number: Callable[[str], int]
 ) -> list[NotedSegment]:
     """The segments that pools had before they were released, in order; see `pool_uses`."""
     rising = np.maximum.accumulate(time_ns)
     found = list[NotedSegment]()
-    for when, name in sorted(annotations):
-        match = _EVENT.fullmatch(name)
-        if match is None or match[1] != POOL_SEGMENTS:
-            continue
+    for when, _, pool, texts in _events(annotations, (POOL_SEGMENTS,)):
         before = int(np.searchsorted(rising, when))
-        for text in filter(_SEGMENT.fullmatch, match[3].split()):
+        for text in filter(_SEGMENT.fullmatch, texts):
             address, size, stream = (int(part, 16) for part in text.split("_"))
             if address + size <= MAX_SIZE:
-                found.append(NotedSegment(before, number(match[2]), address, size, stream))
+                found.append(NotedSegment(before, number(pool), address, size, stream))
     return found
 
 
-def _events(annotations: Sequence[Named]) -> list[tuple[int, str, str, list[str]]]:
-    """When each event was, what it was, its pool, and its traits or the name of its capture."""
+def _events(
+    annotations: Sequence[Named], kinds: Container[str]
+) -> list[tuple[int, str, str, list[str]]]:
+    """When each event of some kinds was, its kind, its pool, and the texts that follow."""
     return [
         (when, match[1], match[2], match[3].split())
         for when, name in sorted(annotations, key=lambda annotation: annotation[0])
-        if (match := _EVENT.fullmatch(name)) and match[1] in POOL_EVENTS
+        if (match := _EVENT.fullmatch(name)) and match[1] in kinds
     ]

@@ -435,8 +435,7 @@ def _reservations(
             lowest[key] = min(below, default=low)
         floor = max(floor, segment.end)
     return np.array(
-        [lowest[segment.owner] if segment.expandable else 0 for segment in segments],
-        np.uint64,
+        [lowest[segment.owner] if segment.expandable else 0 for segment in segments], np.uint64
     )
 
 

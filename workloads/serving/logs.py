@@ -441,9 +441,7 @@ def _table(file: BinaryIO, columns: _Columns) -> pa.Table:
         pacsv.ReadOptions(column_names=names, skip_rows=line),
         pacsv.ParseOptions(delimiter=delimiter),
         pacsv.ConvertOptions(
-            include_columns=wanted,
-            column_types=dict.fromkeys(wanted, pa.string()),
-            null_values=[],
+            include_columns=wanted, column_types=dict.fromkeys(wanted, pa.string()), null_values=[]
         ),
     )
 
