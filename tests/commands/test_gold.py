@@ -3,86 +3,101 @@
 
 import json
 import re
-from collections.abc import Sequence
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.answer_inputs import CASES, TEXTS, chunks
-from tests.commands import QUICK, run
+from allocbench.commands import COMMANDS
+from allocbench.commands.list import PARTS
+from allocbench.workloads import read
+from tests.answer_inputs import chunks
+from tests.commands import drawn_lines, run
+from tests.commands.drawn_lines import programs_that_are_not_there
 from tests.gold import Gold, facts
+from tests.tflite_models import tflite_file
+from tests.workloads.memory_dumps import ASSIGNMENT, RANGES
+from tests.workloads.serving.test_architectures import LLAMA, write
+from tests.workloads.serving.test_requests import AZURE, MOONCAKE
 
-_FEW = CASES[1:3] + CASES[11:14]
-_LINES: dict[str, list[str]] = {
-    "check": [
-        *(f"check {name} --device {device}" for name, device in CASES[::3]),
-        *(f"check {name} --all" for name in ("gpt2-train.parquet", "failed.pickle", *TEXTS)),
-        "check training.parquet leak.parquet --device sim:800MiB,sim:1GiB,l4",
-        "check training.parquet --device sim:1GiB --allocator caching:expandable_segments=true",
-    ],
-    "explain": [f"explain {name} --device {device}" for name, device in CASES[::4]],
-    "fit": [
-        *(f"fit {name} --time-limit 0 --allocators caching,bfc,naive" for name, _ in CASES[11::3]),
-        "fit training.parquet --time-limit 0",
-    ],
-    "tune": [
-        *(f"tune {name} --device {device} --budget 8" for name, device in _FEW),
-        "tune training.parquet --allocator bfc --budget 8",
-    ],
-    "recommend": [f"recommend {name} --device {device} --budget 6" for name, device in _FEW[1:4]],
-    "diff": [
-        "diff training.parquet other.parquet",
-        "diff training.parquet leak.parquet --allocators caching,bfc",
-        "diff training.parquet --versions 2.9,2.13",
-        "diff gpt2-train.parquet resnet50-train.parquet",
-    ],
-    "whatif": [
-        "whatif gpt2-train.parquet",
-        "whatif gpt2-train.parquet --device sim:4GiB",
-        "whatif resnet50-train.parquet --until l4 --ranks 4",
-    ],
-    "serving": [
-        "serving llama-3.1-8b --device h100",
-        "serving qwen2.5-7b --device l4 --engine sglang",
-        "serving llama-3.1-8b --device l4",
-    ],
-    "compare": [
-        f"compare {name} --device {device} --allocators caching,bfc,naive {QUICK}"
-        for name, device in _FEW
-    ],
-    "inspect": [f"inspect {name}" for name, _ in CASES[::3]],
-    "plan": [
-        "plan training.parquet --planner greedy_by_size",
-        "plan decoding.parquet --planner best_fit",
-        "plan profile.json --planner no_reuse",
-    ],
-    "replay": [
-        *(f"replay {name} --device {device}" for name, device in _FEW),
-        "replay rmm.csv --allocator bfc --device sim:64MiB",
-    ],
-    "verify": [f"verify {name}" for name, _ in CASES if name.endswith(".pickle.gz")],
-    "others": ["conform caching", "conform bump", "list devices", "list planners"],
-}
 _TIME = re.compile(r"^time .*$", re.MULTILINE)  # of a planner
-_WITHOUT_JSON = ("list",)
+_MANY = {"check": 60, "fit": 60, "serving": 60, "diff": 48}
+_FEW = {"compare": 12, "conform": 6, "recommend": 20, "tune": 20}  # slow ones
+_LINES = {
+    command.name: drawn_lines.lines(command, (_MANY | _FEW).get(command.name, 36))
+    for command in COMMANDS
+    if command.name not in ("league", "list", "sweep")
+}
+_LINES["list"] = ["list", *(f"list {part}" for part in PARTS)]
 _GROUPS = [
-    (f"{name}_{n}", lines) for name in _LINES for n, lines in enumerate(chunks(_LINES[name], 8))
+    (f"{name}_{n}", lines) for name in _LINES for n, lines in enumerate(chunks(_LINES[name], 6))
 ]
 
 
 @pytest.mark.parametrize(("group", "lines"), _GROUPS, ids=[name for name, _ in _GROUPS])
 def test_commands(
-    group: str, lines: Sequence[str], gold: Gold, in_inputs: Path, tmp_path: Path
+    group: str, lines: Sequence[str], gold: Gold, in_inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The text on each stream, the steps of progress bars, and the files that are written."""
+    steps = list[Any]()
+    bar = "rich.progress.Progress"
+    monkeypatch.setattr(f"{bar}.add_task", lambda *_, total, **__: steps.append(total))
+    monkeypatch.setattr(f"{bar}.update", lambda *_, description, **__: steps.append(description))
     found: dict[str, Any] = {}
     for line in lines:
-        into = tmp_path / "answer.json"
-        into.unlink(missing_ok=True)
-        result = run(line)
-        found[line] = {"code": result.exit_code, "text": facts(_TIME.sub("", result.output))}
-        if not line.startswith(_WITHOUT_JSON):
-            run(f"{line} --json {into}")
-            if into.exists():
-                found[line]["json"] = facts(json.loads(into.read_text()))
+        steps.clear()
+        with programs_that_are_not_there(), _cleared(Path("out")) as folder:
+            monkeypatch.setenv("XDG_CACHE_HOME", str(folder.absolute()))
+            result = run(line)
+            texts = {name: _TIME.sub("", getattr(result, name)) for name in ("stdout", "stderr")}
+            found[line] = {
+                "code": result.exit_code,
+                **{name: _of_text(text) for name, text in texts.items()},
+                "files": {path.name: _content(path) for path in folder.glob("new*")},
+                "steps": [steps[:1], len(steps), facts(" ".join(sorted(map(str, steps))))],
+            }
     gold(f"command_{group}", found)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _more_inputs(written: Path) -> None:
+    """Rows, logs of requests, a model and offsets: what only some commands read."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(written)
+        for name, options in (("rows", "caching,bfc"), ("other", "naive,tlsf")):
+            specs = f"--allocators {options} --device sim:1GiB --time 0"
+            assert run(f"compare training.parquet {specs} --json {name}.json").exit_code == 0
+        assert run("plan decoding.parquet --planner best_fit -o offsets.csv").exit_code == 0
+        write(Path(), LLAMA)
+        tflite_file(Path("model.tflite"))
+        Path("buffers.txt").write_text(ASSIGNMENT + RANGES)
+        Path("blocks.csv").write_text("id,lower,upper,size\na,0,2,4096\nb,1,3,700\nc,2,5,4\n")
+        Path("requests.jsonl").write_text(MOONCAKE)
+        Path("requests.csv").write_text(AZURE)
+
+
+@contextmanager
+def _cleared(folder: Path) -> Iterator[Path]:
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder)
+
+
+def _content(path: Path) -> Any:
+    """The facts of a text, or the columns of a trace."""
+    try:
+        return _of_text(path.read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        return read(path).columns()
+
+
+def _of_text(text: str) -> Any:
+    """The facts of JSON or of another text, and how many words that has."""
+    with suppress(ValueError):
+        return facts(json.loads(text))
+    return [facts(text), len(text.split())]

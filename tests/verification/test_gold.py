@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts on recordings, also on changed ones and with other settings, are as they were frozen."""
+
+import pickle
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from allocbench.allocators import SpecError
+from allocbench.verification.verify import verify_all
+from tests.gold import Gold, facts
+from tests.synthetic_recordings import CASES, told
+
+_SPECS = (
+    "caching",
+    "caching",
+    "caching:version=2.6",
+    "caching:expandable_segments=true",
+    "caching:max_split_size_mb=24",
+    "caching:roundup_power2_divisions=8",
+    "caching:garbage_collection_threshold=0.5",
+    "caching:per_process_memory_fraction=0.5",
+)
+_PAGE = 2 << 20
+_SIZES = (-_PAGE, -512, 512, _PAGE, 11 * _PAGE)
+
+
+def changed(data: Any, random: Random) -> str:
+    """Change one event or segment of a snapshot; returns how."""
+    events, segments = data["device_traces"][0], data["segments"]
+    kinds = sorted({event["action"] for event in events})
+    wanted = random.choice(kinds)
+    place = random.choice([n for n, event in enumerate(events) if event["action"] == wanted])
+    event = events[place]
+    match random.randrange(7):
+        case 0:
+            del events[place]
+        case 1:
+            other = random.randrange(len(events))
+            events[place], events[other] = events[other], event
+        case 2 if "size" in event:
+            event["size"] = max(1, event["size"] + random.choice(_SIZES))
+        case 3 if "addr" in event:
+            event["addr"] += random.choice(_SIZES)
+        case 4:
+            size, block = 10 * _PAGE, {"size": 10 * _PAGE, "state": "inactive"}
+            new = {"action": "segment_alloc", "addr": 1 << 30, "size": size, "stream": 0}
+            events.insert(place, event | new)
+            held = {"device": 0, "address": 1 << 30, "total_size": size, "stream": 0}
+            held |= {"segment_type": "large", "blocks": [block | {"address": 1 << 30}]}
+            segments.append(held | {"segment_pool_id": (0, 0), "is_expandable": False})
+        case 5 if segments:
+            segment = random.choice(segments)
+            segment["total_size"] += random.choice(_SIZES)
+        case _:
+            event["stream"] = event.get("stream", 0) + 7
+    return wanted
+
+
+def _told(path: Path, spec: str, capacity: int | None) -> Any:
+    try:
+        verdicts = verify_all(path, spec, capacity)
+    except SpecError as error:
+        return facts(str(error))
+    rows = [verdict.row() | {"recording": ""} for verdict in verdicts]
+    return [
+        [facts(row), len(str(one.difference or one.unknown).split())]
+        for row, one in zip(rows, verdicts, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_verdicts(name: str, gold: Gold, tmp_path: Path) -> None:
+    path = tmp_path / f"{name}.pickle"
+    found: dict[str, Any] = {}
+    for seed in range(24):
+        random, data = Random(f"{name} {seed}"), told(name)
+        how = changed(data, random) if seed > 5 else ""
+        path.write_bytes(pickle.dumps(data))
+        own = CASES[name]["allocator"]
+        spec = _SPECS[seed] if seed < len(_SPECS) else random.choice((own, own, *_SPECS))
+        capacity = random.choice([CASES[name]["capacity"]] * 4 + [None, 1 << 28])
+        found[f"{seed} {spec} {capacity} {how}"] = _told(path, spec, capacity)
+    gold(f"verdicts_{name}", found)
