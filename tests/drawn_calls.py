@@ -20,9 +20,12 @@ from tests.gold import facts
 _GIB = 1 << 30
 _VALUES: dict[Any, Sequence[Any]] = {
     bool: (False, True),
-    int: (0, 0, 1, 1, 2, 3, 7, 512, _GIB, _GIB + 512, 3 * _GIB, 24 * _GIB),
-    float: (0.0, 0.5, 0.5, 1.0, 1.5, 31.2, 4e-7, 9e9),
-    str: ("", "a", "b", "caching", "caching:max_split_size_mb=64", "sim:3GiB", "a.py:3 f", "it"),
+    int: (0, 0, 1, 1, 2, 3, 7, 9, 12, 512, 1023, 1024000, _GIB, _GIB + 512, 3 * _GIB, 24 * _GIB),
+    float: (0.0, 0.5, 0.5, 1.0, 1.5, 31.2, 999.4, 999.5, 1023.6, 4e-7, 9e9),
+    str: (
+        *("", "a", "b", "caching", "caching:max_split_size_mb=64", "caching:max_split_size_mb=94"),
+        *("sim:3GiB", "a.py:3 f", "it"),
+    ),
     type(None): (None,),
 }
 _SEQUENCES = (list, Sequence, Collection, Iterable)

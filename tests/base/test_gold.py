@@ -12,4 +12,4 @@ from tests.gold import Gold
 
 @pytest.mark.parametrize("module", [cards, folding, spec, text, units])
 def test_of_drawn_arguments(module: Any, gold: Gold) -> None:
-    gold(f"base_{module.__name__.split('.')[-1]}", drawn_calls.results(module, 60))
+    gold(f"base_{module.__name__.split('.')[-1]}", drawn_calls.results(module, 400))

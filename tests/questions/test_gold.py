@@ -108,4 +108,4 @@ def test_questions(
 @pytest.mark.parametrize("module", [error_text, growth, occupancy])
 def test_of_drawn_arguments(module: Any, gold: Gold) -> None:
     name = module.__name__.split(".")[-1]
-    gold(f"drawn_{name}", drawn_calls.results(module, 60))
+    gold(f"drawn_{name}", drawn_calls.results(module, 240))

@@ -3,18 +3,22 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pandas as pd
 import pytest
 
 from allocbench import api
-from allocbench.replays import experiment, recorded_settings
+from allocbench.replays import LONG, experiment, recorded_settings, runner
+from allocbench.replays.capacity import STEP, boundary, rough_capacity
 from allocbench.replays.experiment import Effort
-from allocbench.replays.runner import Runner
+from allocbench.replays.runner import Runner, beside
 from allocbench.replays.trace_blocks import TraceBlocks
+from allocbench.workloads import Provenance
 from tests.answer_inputs import CASES, chunks
 from tests.gold import Gold, facts, outcome
+from tests.traces import training
 
 _SPECS = ("caching", "caching:expandable_segments=true", "bfc", "rmm_pool", "naive")
 
@@ -54,6 +58,42 @@ def _runner(name: str, device: str, spec: str) -> Any:
         "told": facts(recorded_settings.told(name, trace, [spec], where)),
         "orders": [facts(other.counted(spec)) for other in run.other_orders(2, 1)],
     }
+
+
+def _search(seed: int) -> Any:
+    """Capacities that are tried and found where smaller or larger ones may also be enough."""
+    random, tried = Random(seed), list[int]()
+    load = random.randrange(1, 90 * STEP)
+    least = load + random.choice([0, 1, random.randrange(200 * STEP)])
+    odd = {random.randrange(load // STEP, 3 * least // STEP + 2) for _ in range(seed % 4)}
+
+    def enough(capacity: int) -> bool:
+        tried.append(capacity)
+        return (capacity >= least) ^ (capacity // STEP in odd) and (seed % 9 > 0)
+
+    given: Any = {"max_load": load, "peak_reserved": random.choice([load, least, 2 * least, 0])}
+    rival = random.choice([None, random.randrange(1, 3 * least)])
+    also = [random.randrange(1, 2 * least) for _ in range(seed % 3)]
+    events = random.choice([0, LONG, LONG + 1])
+    more: Any = {"also": also, "events": events, "above": seed % 5 > 0}
+    found = [rough_capacity(enough, **given, rival=rival), boundary(enough, **given, **more)]
+    return [*found, tried]
+
+
+def test_searches(gold: Gold) -> None:
+    gold("replay_searches", {str(seed): _search(seed) for seed in range(150)})
+
+
+_OUTSIDE = ({"a": 5 << 20, "b": 0, "c": -7, "d": True, "e": 1 << 62, "f": 9.5}, [], None, {"a": 1})
+
+
+def test_what_libraries_hold(gold: Gold) -> None:
+    found = {}
+    for n, outside in enumerate(_OUTSIDE):
+        trace = training(1, provenance=Provenance(extra={"outside": outside}))
+        for device in ("sim:1GiB", "sim:6MiB", "sim:1GiB,context=3MiB"):
+            found[f"{n} {device}"] = [runner.outside_of(trace), outcome(beside, device, trace)]
+    gold("replay_outside", found)
 
 
 _CASES = [(*case, _SPECS[n % len(_SPECS)]) for n, case in enumerate(CASES)]

@@ -190,7 +190,7 @@ _SENTENCES = (check, confidence, coverage, diff, error_text, findings, recommend
 @pytest.mark.parametrize("module", _SENTENCES, ids=lambda module: module.__name__.split(".")[-1])
 def test_sentences(module: Any, gold: Gold) -> None:
     """Of numbers that are often equal, at each boundary of what a sentence compares."""
-    gold(f"sentences_{module.__name__.split('.')[-1]}", drawn_calls.results(module, 60))
+    gold(f"sentences_{module.__name__.split('.')[-1]}", drawn_calls.results(module, 240))
 
 
 def _digests(value: Any) -> Any:

@@ -12,6 +12,7 @@ from allocbench.allocators import SpecError
 from allocbench.verification.verify import verify_all
 from tests.gold import Gold, facts
 from tests.synthetic_recordings import CASES, told
+from tests.workloads.importers import drawn_files
 
 _SPECS = (
     "caching",
@@ -69,6 +70,16 @@ def _told(path: Path, spec: str, capacity: int | None) -> Any:
         [facts(row), len(str(one.difference or one.unknown).split())]
         for row, one in zip(rows, verdicts, strict=True)
     ]
+
+
+def test_verdicts_on_profiles(gold: Gold, tmp_path: Path) -> None:
+    """Without calls to the device, these are derived."""
+    path, found = tmp_path / "profile.json", {}
+    for seed in range(120):
+        path.write_bytes(drawn_files.profile(seed))
+        for spec in (_SPECS[0], _SPECS[seed % len(_SPECS)]):
+            found[f"{seed} {spec}"] = _told(path, spec, [None, 1 << 34, 1 << 28][seed % 3])
+    gold("verdicts_profiles", found)
 
 
 @pytest.mark.parametrize("name", CASES)
