@@ -39,12 +39,16 @@ from tests.traces import GIB, training
 from tests.workloads.serving.test_start_logs import FIRST, NEWEST, OTHER
 
 _INPUTS = ("training.parquet", "leak.parquet", "failed.pickle", "decoding.parquet", "training.csv")
-_RARE = ("other.parquet", "cut.pickle", "devices.pickle:device=1", "rmm.csv", "profile.json")
-_RARE += ("resnet50-train.parquet", "llm-decode.parquet", "graphs.pickle.gz")
-_RARE += ("pools.pickle.gz", "retry.pickle.gz", "missing.csv", "training.py", *TEXTS)
+_RARE = (
+    *("other.parquet", "cut.pickle", "devices.pickle:device=1", "rmm.csv", "profile.json"),
+    *("resnet50-train.parquet", "llm-decode.parquet", "graphs.pickle.gz", "pools.pickle.gz"),
+    *("retry.pickle.gz", "missing.csv", "training.py", *TEXTS),
+)
 _SPECS = ("caching", "bfc", "caching:expandable_segments=true", "naive", "tlsf", "bump", "nothing")
-_LISTS = ("caching,bfc", "naive,caching:max_split_size_mb=64", "tlsf", "expandable,naive,buddy")
-_LISTS += ("caching,caching:version=2.9", "bfc,bfc", "bfc,nothing")
+_LISTS = (
+    *("caching,bfc", "naive,caching:max_split_size_mb=64", "tlsf", "expandable,naive,buddy"),
+    *("caching,caching:version=2.9", "bfc,bfc", "bfc,nothing"),
+)
 _SMALL = ("0", "512", "600MiB", "600MiB", "3GiB", "16GiB", "much")
 _VALUES: dict[str, Sequence[str]] = {  # by option, and for a command alone
     "run allocator": ("native", "native:a=1", *["record:of=bfc", "bfc", "native"] * 3, *_SPECS),
@@ -215,7 +219,8 @@ def programs_that_are_not_there() -> Iterator[None]:
 
     @contextmanager
     def session(device: str | None, _: Limits) -> Iterator[Session]:
-        yield Session(device and Machine(read(device).name, {"A": "1"}), notes=["of 1 session"])
+        machine = Machine(read(device).name, {"A": "1"}) if device else None
+        yield Session(machine, notes=["of 1 session"])
 
     def run(command: Sequence[str], _: Mapping[str, str]) -> Ended:
         asked[0] = command[-1]

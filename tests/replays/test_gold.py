@@ -84,7 +84,12 @@ def test_searches(gold: Gold) -> None:
     gold("replay_searches", {str(seed): _search(seed) for seed in range(150)})
 
 
-_OUTSIDE = ({"a": 5 << 20, "b": 0, "c": -7, "d": True, "e": 1 << 62, "f": 9.5}, [], None, {"a": 1})
+_OUTSIDE: Sequence[Any] = (
+    {"a": 5 << 20, "b": 0, "c": -7, "d": True, "e": 1 << 62, "f": 9.5},
+    [],
+    None,
+    {"a": 1},
+)
 
 
 def test_what_libraries_hold(gold: Gold) -> None:

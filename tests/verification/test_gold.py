@@ -31,8 +31,7 @@ _SIZES = (-_PAGE, -512, 512, _PAGE, 11 * _PAGE)
 def changed(data: Any, random: Random) -> str:
     """Change one event or segment of a snapshot; returns how."""
     events, segments = data["device_traces"][0], data["segments"]
-    kinds = sorted({event["action"] for event in events})
-    wanted = random.choice(kinds)
+    wanted: str = random.choice(sorted({event["action"] for event in events}))
     place = random.choice([n for n, event in enumerate(events) if event["action"] == wanted])
     event = events[place]
     match random.randrange(7):
@@ -46,10 +45,16 @@ def changed(data: Any, random: Random) -> str:
         case 3 if "addr" in event:
             event["addr"] += random.choice(_SIZES)
         case 4:
-            size, block = 10 * _PAGE, {"size": 10 * _PAGE, "state": "inactive"}
+            size = 10 * _PAGE
+            block: dict[str, Any] = {"size": size, "state": "inactive"}
             new = {"action": "segment_alloc", "addr": 1 << 30, "size": size, "stream": 0}
             events.insert(place, event | new)
-            held = {"device": 0, "address": 1 << 30, "total_size": size, "stream": 0}
+            held: dict[str, Any] = {
+                "device": 0,
+                "address": 1 << 30,
+                "total_size": size,
+                "stream": 0,
+            }
             held |= {"segment_type": "large", "blocks": [block | {"address": 1 << 30}]}
             segments.append(held | {"segment_pool_id": (0, 0), "is_expandable": False})
         case 5 if segments:
