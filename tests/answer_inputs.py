@@ -112,7 +112,7 @@ def _write_all() -> None:
     write(plain, "training.csv")
     for name in _COPIED:
         shutil.copy(_RECORDINGS / f"{name}.pickle.gz", ".")
-    recorders = [_recorded(seed, device) for device, seed in enumerate((5, 6))]
+    recorders = [recorded(seed, device) for device, seed in enumerate((5, 6))]
     Path("devices.pickle").write_bytes(snapshots.pickled(snapshots.snapshot(*recorders)))
     Path("cut.pickle").write_bytes(snapshots.pickled(snapshots.snapshot(recorders[0], keep=90)))
     recorders[0].oom(40 * MIB)
@@ -127,7 +127,7 @@ def _cut(name: str, events: int) -> Trace:
     return before(catalog.load(name), events)
 
 
-def _recorded(seed: int, device: int) -> snapshots.Recorder:
+def recorded(seed: int, device: int) -> snapshots.Recorder:
     random, recorder, live = Random(seed), snapshots.Recorder(device), list[int]()
     for n in range(120):
         frames = [*snapshots.FRAMES[:1], {**snapshots.FRAMES[1], "line": 10 + n % 4}]

@@ -41,7 +41,13 @@ from tests.workloads.serving.test_start_logs import FIRST, NEWEST, OTHER
 _INPUTS = ("training.parquet", "leak.parquet", "failed.pickle", "decoding.parquet", "training.csv")
 _RARE = (
     *("other.parquet", "cut.pickle", "devices.pickle:device=1", "rmm.csv", "profile.json"),
-    *("resnet50-train.parquet", "llm-decode.parquet", "graphs.pickle.gz", "pools.pickle.gz"),
+    *(
+        "resnet50-train.parquet",
+        "llm-decode.parquet",
+        "graphs.pickle.gz",
+        "segments.pickle",
+        "pools.pickle.gz",
+    ),
     *("retry.pickle.gz", "missing.csv", "training.py", *TEXTS),
 )
 _SPECS = ("caching", "bfc", "caching:expandable_segments=true", "naive", "tlsf", "bump", "nothing")

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -20,10 +21,15 @@ from allocbench.questions import (
     repetitions,
 )
 from allocbench.questions.failure import first_failure
+from allocbench.questions.vary import Probe, search
 from allocbench.replays.runner import Runner
+from allocbench.workloads import Trace
 from tests import drawn_calls
 from tests.answer_inputs import CASES, chunks
 from tests.gold import Gold, facts, outcome
+from tests.questions.test_whatif import HEAVY, WEIGHT
+from tests.questions.test_whatif import training as layered
+from tests.workloads.importers import drawn
 
 _SPECS = ["caching", "bfc", "naive"]
 _TIGHT = [CASES[n] for n in (0, 1, 2, 4, 11, 12, 13, 15, 16, 19, 23)]
@@ -34,7 +40,7 @@ def _recommend(name: str, device: str) -> Any:
     return [facts(rows), facts(rows.attrs["advice"]), facts(rows.attrs["confidence"])]
 
 
-def _trace(name: str, device: str) -> Any:
+def _trace(name: str | Trace, device: str) -> Any:
     """What is known of a trace beside the answers to the questions."""
     trace, where = api._case(name, device)
     run = Runner(trace, where)
@@ -103,6 +109,59 @@ def test_questions(
     in_inputs: Path,
 ) -> None:
     gold(f"question_{group}", {" ".join(case): facts(outcome(answer, *case)) for case in cases})
+
+
+def _of_training(random: Random) -> Trace:
+    """A program of layers, with or without each of what the tests of edits can add to it."""
+    names = ("temporary", "keeps_gradients", "buckets", "scores", "history", "statistic", "lookup")
+    chosen: dict[str, Any] = {name: random.random() < 0.3 for name in names}
+    if random.random() < 0.4:
+        chosen["weight"] = random.choice([WEIGHT // 2, HEAVY])
+    evaluated = random.choice([0, 0, WEIGHT, HEAVY])
+    return layered(**chosen, evaluated=evaluated, steps=random.choice([2, 3, 5]))
+
+
+def _of_program(seed: int) -> Any:
+    """Edits, changes, failures and steps of programs whose blocks are drawn."""
+    random = Random(seed)
+    trace, other = _of_training(random), _of_training(random)
+    device = f"sim:{trace.max_load * random.choice([60, 85, 101]) // 100 >> 20}MiB"
+    found = {
+        "edits": api.whatif(trace, device=device, ranks=random.choice([1, 4])),
+        "failure": api.explain(trace, device=device),
+        "trace": _trace(trace, device),
+        "small": _trace(drawn.program(seed), "sim:64MiB"),
+        "changes": api.diff(trace, other, device=device),
+    }
+    if seed % 3 == 0:
+        found["fits"] = api.check(trace, device, everything=True)
+    return {name: facts(answer) for name, answer in found.items()}
+
+
+@pytest.mark.parametrize("first", range(0, 30, 2))
+def test_drawn_programs(first: int, gold: Gold) -> None:
+    found = {str(seed): outcome(_of_program, seed) for seed in (first, first + 1)}
+    gold(f"question_programs_{first}", found)
+
+
+def test_searches_for_a_value(gold: Gold) -> None:
+    """Which values are run, where the need grows with the value or does not."""
+    found = {}
+    for seed in range(120):
+        random, order = Random(seed), list[int]()
+        values = range(random.randrange(1, 9), random.randrange(10, 200), random.choice([1, 1, 7]))
+        base, slope, odd = random.randrange(900), random.randrange(20), random.choice([0, 0, 5])
+
+        def probe(
+            value: int, base: int = base, slope: int = slope, odd: int = odd, seed: int = seed
+        ) -> Probe:
+            order.append(value)  # noqa: B023
+            need = base + slope * value - (odd and 200 * (value % odd == 1))
+            return Probe(value, need <= 1000, need if need <= 1000 and seed % 4 else None)
+
+        capacity = random.choice([None, 1000, 1000])
+        found[str(seed)] = [outcome(search, values, probe, capacity, seed % 5 == 0), order]
+    gold("question_searches", found)
 
 
 @pytest.mark.parametrize("module", [error_text, growth, occupancy])
