@@ -20,6 +20,10 @@ from tests.answer_inputs import CASES, chunks
 from tests.gold import Gold, facts, outcome
 from tests.traces import training
 
+_SETTINGS = (
+    *("caching:version=2.11", "caching:per_process_memory_fraction=0.5"),
+    *("caching:max_split_size_mb=64", "caching:max_split_size_mb=64,version=2.9"),
+)
 _SPECS = ("caching", "caching:expandable_segments=true", "bfc", "rmm_pool", "naive")
 
 
@@ -53,9 +57,14 @@ def _runner(name: str, device: str, spec: str) -> Any:
         "completes": [run.completes(spec, run.capacity >> n) for n in range(4)],
         "settings": recorded_settings.settings_of(trace),
         "version": recorded_settings.version_of(trace),
-        "force": recorded_settings.in_force(spec, trace),
-        "takes": recorded_settings.takes_over(spec, trace, where),
-        "told": facts(recorded_settings.told(name, trace, [spec], where)),
+        "settings of": [
+            [
+                recorded_settings.in_force(one, trace),
+                recorded_settings.takes_over(one, trace, where),
+                facts(recorded_settings.told(name, trace, [one], where)),
+            ]
+            for one in (spec, *_SETTINGS)
+        ],
         "orders": [facts(other.counted(spec)) for other in run.other_orders(2, 1)],
     }
 

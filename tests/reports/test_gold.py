@@ -7,11 +7,13 @@ import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 
 from allocbench import api
 from allocbench.questions.error_text import verdict
@@ -27,17 +29,19 @@ from allocbench.reports.advice import (
     fitting,
     recommending,
 )
+from allocbench.reports.advice.choosing import Weights
 from allocbench.reports.charts import figures
 from allocbench.reports.page import tables
-from allocbench.reports.rows import bundle, ranking, results
+from allocbench.reports.rows import ranking, results
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.columns import COLUMNS
 from allocbench.workloads.error_texts import parse
 from tests import drawn_calls
 from tests.answer_inputs import CASES, TEXTS
 from tests.commands import run
-from tests.gold import Gold, facts
+from tests.gold import Gold, facts, outcome
 from tests.questions import test_error_text as known
+from tests.reports.test_recommending import rows as advised_rows
 from tests.result_rows import floor, memory, row, sized
 
 _PACKED = re.compile(r"[A-Za-z0-9+/=]{400,}")
@@ -133,11 +137,27 @@ def test_figures(name: str, gold: Gold) -> None:
     """What each figure draws: the texts, the ends of lines and bars, the limits of its axes."""
     table = results.frame(_ROWS[name])
     lines = [memory(one["allocator"], one["peak_reserved"]) for one in _ROWS[name][:3]]
-    whole = Bundle(table, {**bundle.Bundle(table).details, "memory": lines[0]})
+    _freeze_figures(name, Bundle(table, {**Bundle(table).details, "memory": lines[0]}), gold)
+
+
+@pytest.mark.parametrize(("n", "device"), [(11, "sim:900MiB"), (14, "sim:600MiB"), (25, "sim:96MiB")])
+def test_figures_of_replays(n: int, device: str, gold: Gold, in_inputs: Path) -> None:
+    traces = {name: api._case(name, device)[0] for name in {CASES[n][0], "leak.parquet"}}
+    specs = ("caching", "bfc", "naive", "bump")
+    rows, details = experiment.run_matrix(
+        dict(sorted(traces.items())), specs, device, Effort(0), detailed=True
+    )
+    _freeze_figures(f"replay_{n}", Bundle(results.frame(rows), details), gold)
+
+
+def _freeze_figures(name: str, whole: Bundle, gold: Gold) -> None:
     found = {}
     for title, draw in figures.figures_of(whole):
         figure = draw()
-        found[title] = [_drawn(axes) for axes in figure.axes]
+        found[title] = [
+            [*figure.get_size_inches(), *(facts(one.get_text()) for one in _texts(figure))],
+            *(_drawn(axes) for axes in figure.axes),
+        ]
         plt.close(figure)
     gold(f"report_figures_{name}", found)
 
@@ -147,9 +167,31 @@ def _drawn(axes: Any) -> Any:
         "limits": [*axes.get_xlim(), *axes.get_ylim()],
         "texts": [facts(text.get_text()) for text in axes.texts],
         "ticks": [text.get_text() for text in axes.get_yticklabels()],
-        "bars": [[bar.get_x(), bar.get_width(), bar.get_height()] for bar in axes.patches[:40]],
-        "lines": [[*line.get_xdata()[:20], *line.get_ydata()[:20]] for line in axes.lines],
+        "bars": [
+            [bar.get_x(), bar.get_width(), bar.get_height(), _color(bar)]
+            for bar in axes.patches[:40]
+        ],
+        "lines": [
+            [*line.get_xdata()[:20], *line.get_ydata()[:20], line.get_linestyle(), _color(line)]
+            for line in axes.lines
+        ],
+        "points": [
+            [[float(n) for point in np.ma.filled(points.get_offsets(), -1.0) for n in point][:80]]
+            + [to_hex(color) for color in points.get_facecolor()[:20]]
+            for points in axes.collections
+        ],
+        "scales": [axes.get_xscale(), axes.get_yscale(), len(axes.get_xticks()), axes.axison],
     }
+
+
+def _color(artist: Any) -> str:
+    color = artist.get_facecolor() if hasattr(artist, "get_facecolor") else artist.get_color()
+    return to_hex(color, keep_alpha=True)
+
+
+def _texts(figure: Any) -> list[Any]:
+    legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
+    return [*figure.texts, *(text for one in legends if one for text in one.get_texts())]
 
 
 @pytest.mark.parametrize("line", _PAGES)
@@ -191,6 +233,37 @@ _SENTENCES = (check, confidence, coverage, diff, error_text, findings, recommend
 def test_sentences(module: Any, gold: Gold) -> None:
     """Of numbers that are often equal, at each boundary of what a sentence compares."""
     gold(f"sentences_{module.__name__.split('.')[-1]}", drawn_calls.results(module, 240))
+
+
+def _advice(seed: int) -> Any:
+    """Advice over allocators whose needs and times are close, and how sure it is."""
+    random = Random(seed)
+    given = {
+        name: (
+            random.choice([9.9, 10, 10.04, 11, 12]),
+            random.choice([0, 0.3, 0.5, 1, 3]),
+            random.random() < 0.7,
+        )
+        for name in ("default", "setting", "expandable", "other", "naive", "bump")
+        if name == "default" or random.random() < 0.7
+    }
+    table = advised_rows(random.choice([9, 10.5, 12.5, 20]), **given)
+    shaky = {spec for spec in table["allocator"] if random.random() < 0.15}
+    held = random.choice([0, 0, 8 << 30])
+    advice = recommending.advise(
+        table, shaky=shaky, held=held, weights=random.choice([Weights(), Weights(2, 3, 5, 7, 11)])
+    )
+    counted = table.assign(failed_orders=[random.choice([0, 0, 1, 3]) for _ in given])
+    orders = confidence.OtherOrders(*(random.choice([0, 1, 2, 3, 12]) for _ in range(4)))
+    missing = random.choice(["", "", "the end is missing"])
+    grows = random.random() < 0.2
+    sure = confidence.confidence(counted, advice, orders=orders, coverage=missing, grows=grows)
+    words = [len(line.split()) for line in (*advice.lines, *sure.grounds)]
+    return [facts(advice), facts(sure), words]
+
+
+def test_advice(gold: Gold) -> None:
+    gold("report_advice", {str(seed): outcome(_advice, seed) for seed in range(250)})
 
 
 def _digests(value: Any) -> Any:
