@@ -140,13 +140,13 @@ def test_figures(name: str, gold: Gold) -> None:
     _freeze_figures(name, Bundle(table, {**Bundle(table).details, "memory": lines[0]}), gold)
 
 
-@pytest.mark.parametrize(("n", "device"), [(11, "sim:900MiB"), (14, "sim:600MiB"), (25, "sim:96MiB")])
+@pytest.mark.parametrize(
+    ("n", "device"), [(11, "sim:900MiB"), (14, "sim:600MiB"), (25, "sim:96MiB")]
+)
 def test_figures_of_replays(n: int, device: str, gold: Gold, in_inputs: Path) -> None:
-    traces = {name: api._case(name, device)[0] for name in {CASES[n][0], "leak.parquet"}}
+    traces = {name: api._case(name, device)[0] for name in (CASES[n][0], "leak.parquet")}
     specs = ("caching", "bfc", "naive", "bump")
-    rows, details = experiment.run_matrix(
-        dict(sorted(traces.items())), specs, device, Effort(0), detailed=True
-    )
+    rows, details = experiment.run_matrix(traces, specs, device, Effort(0), detailed=True)
     _freeze_figures(f"replay_{n}", Bundle(results.frame(rows), details), gold)
 
 
