@@ -40,29 +40,15 @@ static_assert(sizeof(Size) == sizeof(std::size_t));
 using Handle = void*;
 using Status = int;
 
-inline constexpr Status kSuccess = 0;
-inline constexpr Status kInvalidValue = 1;
-inline constexpr Status kOutOfMemory = 2;
-inline constexpr Status kNotInitialized = 3;
-inline constexpr Status kDeinitialized = 4;
-inline constexpr Status kNoGpu = 100;
-inline constexpr Status kInvalidDevice = 101;
-inline constexpr Status kInvalidContext = 201;
-inline constexpr Status kInvalidHandle = 400;
-inline constexpr Status kIllegalState = 401;
-inline constexpr Status kNotFound = 500;
-inline constexpr Status kNotReady = 600;
-inline constexpr Status kIllegalAddress = 700;
-inline constexpr Status kNotSupported = 801;
-inline constexpr Status kCaptureUnsupported = 900;
-inline constexpr Status kCaptureInvalidated = 901;
-inline constexpr Status kCapturedEvent = 907;
-inline constexpr Status kWrongThread = 908;
-
+// Of CUDA's runtime and driver.
+inline constexpr Status kSuccess = 0, kInvalidValue = 1, kOutOfMemory = 2;
+inline constexpr Status kNotInitialized = 3, kDeinitialized = 4, kNoGpu = 100, kInvalidDevice = 101;
+inline constexpr Status kInvalidContext = 201, kInvalidHandle = 400, kIllegalState = 401;
+inline constexpr Status kNotFound = 500, kNotReady = 600, kIllegalAddress = 700;
+inline constexpr Status kNotSupported = 801, kCaptureUnsupported = 900, kCaptureInvalidated = 901;
+inline constexpr Status kCapturedEvent = 907, kWrongThread = 908;
 // What NVIDIA's other libraries return for an unsupported call.
-inline constexpr Status kCublasNotSupported = 15;
-inline constexpr Status kCudnnNotSupported = 3000;
-inline constexpr Status kNvmlNotSupported = 3;
+inline constexpr Status kCublasNotSupported = 15, kCudnnNotSupported = 3000, kNvmlNotSupported = 3;
 
 // The entry of a map of ranges, by their first addresses, that contains an address; end(): none
 // does.
@@ -162,16 +148,10 @@ struct PoolProperties {  // CUmemPoolProps
 };
 static_assert(sizeof(PoolProperties) == 88);
 
-enum PoolAttribute : int {
-  kReuseFollowsEvents = 1,
-  kReuseOfEnded = 2,
-  kReuseAddsDependencies = 3,
-  kReleaseThreshold = 4,
-  kReservedNow = 5,
-  kReservedHigh = 6,
-  kUsedNow = 7,
-  kUsedHigh = 8,
-};
+// CUmemPool_attribute
+inline constexpr int kReuseFollowsEvents = 1, kReuseOfEnded = 2, kReuseAddsDependencies = 3;
+inline constexpr int kReleaseThreshold = 4, kReservedNow = 5, kReservedHigh = 6, kUsedNow = 7;
+inline constexpr int kUsedHigh = 8;
 
 inline constexpr unsigned kBlocking = 0;  // CU_STREAM_DEFAULT
 

@@ -158,19 +158,10 @@ Status set_words(Address to, unsigned value, Size count) {
   return kSuccess;
 }
 
-enum PointerAttribute : int {
-  kContext = 1,
-  kMemoryType = 2,
-  kDevicePointer = 3,
-  kHostPointer = 4,
-  kBufferId = 7,
-  kIsManaged = 8,
-  kDeviceOrdinal = 9,
-  kRangeBegin = 11,
-  kRangeSize = 12,
-  kMapped = 13,
-  kPoolHandle = 17,
-};
+// CUpointer_attribute
+constexpr int kContext = 1, kMemoryType = 2, kDevicePointer = 3, kHostPointer = 4, kBufferId = 7;
+constexpr int kIsManaged = 8, kDeviceOrdinal = 9, kRangeBegin = 11, kRangeSize = 12, kMapped = 13;
+constexpr int kPoolHandle = 17;
 
 }  // namespace
 

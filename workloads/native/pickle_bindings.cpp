@@ -87,10 +87,9 @@ class Objects {
 
   template <class Make>
   nb::object once(Value value, Make make) {
-    std::vector<nb::object>& known = known_[value.kind()];
-    if (known.size() <= value.index()) known.resize(value.index() + 1);
-    if (!known[value.index()].is_valid()) known[value.index()] = make();
-    return known[value.index()];
+    nb::object& made = known(value);
+    if (!made.is_valid()) made = make();
+    return made;
   }
 
   nb::object& known(Value value) {

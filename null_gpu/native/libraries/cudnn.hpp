@@ -67,49 +67,22 @@ struct Convolution {
 Size workspace_of(Convolution const& convolution);
 
 // The values of cudnnBackendAttributeName_t that the null GPU uses.
-enum Name : int {
-  kForwardFilter = 703,
-  kForwardInput = 704,
-  kForwardOutput = 705,
-  kDataFilter = 709,
-  kDataInputGradient = 710,
-  kDataOutputGradient = 711,
-  kFilterGradient = 715,
-  kFilterInput = 716,
-  kFilterOutputGradient = 717,
-  kHeuristicGraph = 201,
-  kHeuristicResults = 202,
-  kConfigEngine = 300,
-  kConfigWorkspace = 303,
-  kConfigShared = 304,
-  kPlanConfig = 401,
-  kPlanWorkspace = 402,
-  kGraphOperations = 801,
-  kGraphEngines = 802,
-  kTensorType = 901,
-  kTensorSizes = 902,
-  kTensorStrides = 903,
-  kPackWorkspace = 1003,
-  kEngineGraph = 1300,
-  kEngineIndex = 1301,
-  kEngineNumericalNotes = 1303,
-  kMatrixProductLeft = 1520,
-  kReductionInput = 1610,
-  kReductionOutput = 1611,
-  kAttentionQuery = 2800,
-  kAttentionKey = 2801,
-};
+inline constexpr int kHeuristicGraph = 201, kHeuristicResults = 202;
+inline constexpr int kConfigEngine = 300, kConfigWorkspace = 303, kConfigShared = 304;
+inline constexpr int kPlanConfig = 401, kPlanWorkspace = 402;
+inline constexpr int kForwardFilter = 703, kForwardInput = 704, kForwardOutput = 705;
+inline constexpr int kDataFilter = 709, kDataInputGradient = 710, kDataOutputGradient = 711;
+inline constexpr int kFilterGradient = 715, kFilterInput = 716, kFilterOutputGradient = 717;
+inline constexpr int kGraphOperations = 801, kGraphEngines = 802;
+inline constexpr int kTensorType = 901, kTensorSizes = 902, kTensorStrides = 903;
+inline constexpr int kPackWorkspace = 1003;
+inline constexpr int kEngineGraph = 1300, kEngineIndex = 1301, kEngineNumericalNotes = 1303;
+inline constexpr int kMatrixProductLeft = 1520, kReductionInput = 1610, kReductionOutput = 1611;
+inline constexpr int kAttentionQuery = 2800, kAttentionKey = 2801;
 
-enum AttributeType : int {  // cudnnBackendAttributeType_t
-  kTypeHandle = 0,
-  kTypeBoolean = 2,
-  kTypeInt64 = 3,
-  kTypeDouble = 5,
-  kTypeAddress = 6,
-  kTypeDescriptor = 15,
-  kTypeChar = 24,
-  kTypeFraction = 26,
-};
+// cudnnBackendAttributeType_t
+inline constexpr int kTypeHandle = 0, kTypeBoolean = 2, kTypeInt64 = 3, kTypeDouble = 5;
+inline constexpr int kTypeAddress = 6, kTypeDescriptor = 15, kTypeChar = 24, kTypeFraction = 26;
 
 inline constexpr int kEngine = 2;       // cudnnBackendDescriptorType_t
 inline constexpr int kTensorCores = 0;  // cudnnBackendNumericalNote_t
