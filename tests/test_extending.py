@@ -50,8 +50,9 @@ class Copy:
         for name in ("allocators", "workloads", "reports", "null_gpu", "allocbench"):
             ignored = shutil.ignore_patterns("native", "__pycache__", "*.parquet")
             shutil.copytree(ROOT / name, root / name, symlinks=True, ignore=ignored)
-        for folder, module in (("allocators", _core), ("workloads", _native)):
-            built = Path(str(module.__file__))
+        core, native = Path(str(_core.__file__)), Path(str(_native.__file__))
+        libraries = (("allocators", core), ("allocators", launch.core()), ("workloads", native))
+        for folder, built in libraries:
             if not (root / folder / built.name).exists():
                 (root / folder / built.name).symlink_to(built)
         (root / "sitecustomize.py").write_text(REMOVE_FINDER)  # for processes that this one starts
@@ -153,15 +154,11 @@ def read(file, path):
 def test_a_generated_workload(copy: Copy) -> None:
     copy.insert(
         "workloads/synthetic.py",
-        "GENERATORS = (\n",
-        """    _synthetic(
-        "toy",
-        "equal blocks that are never freed",
-        "a test",
-        lambda events, blocks: [events.alloc(100) for _ in range(blocks)] and None,
-        _count("blocks", 3, "number of blocks"),
-    ),
-""",
+        "    return RandomState(seed)\n\n\n",
+        '@_synthetic("a test")\n'
+        'def toy(events: Events, blocks: int = option("count", 3, "number of blocks")) -> None:\n'
+        '    """Equal blocks that are never freed."""\n'
+        "    events.alloc_each(blocks, 100)\n\n\n",
     )
     options = ("--allocator", "naive", "--time", "0", "--no-min-capacity", "--json", "-")
     (row,) = json.loads(copy.allocbench("replay", "toy:blocks=7", *options))
@@ -197,8 +194,6 @@ if __name__ == "__main__":
     ignored = shutil.ignore_patterns("results", "__pycache__", "*.parquet")
     shutil.copytree(ROOT / "benchmarks", copy.root / "benchmarks", ignore=ignored)
     copy.write("benchmarks/workshop/models/toy.py", module)
-    null_gpu = launch.core()
-    (copy.root / "allocators" / null_gpu.name).symlink_to(null_gpu)
     for bundled in (ROOT / "workloads" / "data").glob("*.parquet"):
         (copy.root / "workloads" / "data" / bundled.name).symlink_to(bundled)
     copy.insert(

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -70,16 +71,24 @@ class Option:
 
 
 def option(kind: Kind, default: Value, help_: str, **limits: Any) -> Any:
-    """A field of a dataclass whose values are chosen by an option with its name."""
-    return field(metadata={"option": Option("", kind, default, help_, **limits)})
+    """A parameter of a function, or a field of a dataclass, that an option with its name gives."""
+    return Option("", kind, default, help_, **limits)
 
 
-def options_of(settings: type) -> tuple[Option, ...]:
-    """The options that choose the values of a dataclass, whose fields are all made by `option`."""
-    return tuple(replace(one.metadata["option"], name=one.name) for one in fields(settings))
+SEED = option("count", 0, "seed of the random choices", least=0)
 
 
-SEED = Option("seed", "count", 0, "seed of the random choices", least=0)
+def options_of(made: Callable[..., object]) -> tuple[Option, ...]:
+    """The options of a function or a dataclass."""
+    given = inspect.signature(made).parameters.values()
+    return tuple(
+        replace(one.default, name=one.name) for one in given if one.default is not one.empty
+    )
+
+
+def with_defaults(options: Iterable[Option], defaults: Mapping[str, Value]) -> tuple[Option, ...]:
+    """The options with other defaults."""
+    return tuple(replace(one, default=defaults.get(one.name, one.default)) for one in options)
 
 
 def settle(options: Sequence[Option], given: Mapping[str, Value]) -> dict[str, Any]:
@@ -133,7 +142,7 @@ class Generator:
             name=name,
             kind=self.kind,
             source=self.source,
-            seed=values.get(SEED.name),
+            seed=values.get("seed"),
             extra={"options": {key: value for key, value in values.items() if value != ""}, **said},
         )
         return events.trace(provenance)

@@ -16,11 +16,10 @@ Johnstone, Neely and Boles, Dynamic storage allocation: a survey and critical re
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from allocbench.workloads.events import Events
-from allocbench.workloads.generator import SEED, Generator, Option
+from allocbench.workloads.generator import SEED, Generator, Value, option, options_of, with_defaults
 
 if TYPE_CHECKING:
     from numpy.random import RandomState
@@ -28,6 +27,30 @@ if TYPE_CHECKING:
 KIB, MIB = 1 << 10, 1 << 20
 _KNUTH = "Robson 1971, 1974, 1977; Knuth, TAOCP 1, 2.5"
 _Keep = Callable[[int, int], bool]  # offset of a block and its size, in units -> whether it is kept
+_Write = TypeVar("_Write", bound=Callable[..., None])
+
+GENERATORS: list[Generator] = []
+
+_LOAD = option("bytes", 512 * MIB, "maximum live bytes", least=MIB)
+_UNIT = option("bytes", 64 * KIB, "bytes of the first blocks", least=1024)
+_DOUBLINGS = option("count", 8, "number of times that the block size doubles", most=30)
+_PIN = "bytes of the small blocks that separate the others"
+
+
+def _synthetic(
+    source: str, name: str = "", summary: str = "", **defaults: Value
+) -> Callable[[_Write], _Write]:
+    """Lists a function in GENERATORS: its parameters are options, its first line is the summary."""
+
+    def add(write: _Write) -> _Write:
+        known = name or write.__name__.replace("_", "-")
+        title = (write.__doc__ or "").partition("\n")[0].rstrip(".")
+        told = summary or title[:1].lower() + title[1:]
+        options = with_defaults(options_of(write), defaults)
+        GENERATORS.append(Generator(known, "synthetic", told, source, options, write))
+        return write
+
+    return add
 
 
 def _seeded(seed: int) -> RandomState:
@@ -37,10 +60,18 @@ def _seeded(seed: int) -> RandomState:
     return RandomState(seed)
 
 
+@_synthetic("random_allocations of RMM's benchmarks, its chances and limits")
 def random(
-    events: Events, allocs: int, max_size: int, max_live: int, alloc_percent: int, seed: int
+    events: Events,
+    allocs: int = option("count", 10_000, "number of allocs"),
+    max_size: int = option("bytes", 64 * MIB, "largest request in bytes"),
+    max_live: int = option("bytes", 16_000 * MIB, "live bytes stay below this"),
+    alloc_percent: int = option(
+        "count", 73, "probability of an alloc while there is room, in percent", most=100
+    ),
+    seed: int = SEED,
 ) -> None:
-    """Allocs of random sizes up to a maximum, frees of random live blocks.
+    """Random sizes up to a maximum, freed in random order.
 
     The rules of RMM's benchmark: an alloc has the probability `alloc_percent` while there are
     allocs left and live bytes are below `max_live`. In total there are twice as many events as
@@ -66,8 +97,18 @@ def random(
     events.free_each(block for block, _ in live)
 
 
-def ramp(events: Events, blocks: int, size: int, repeats: int, order: str, seed: int) -> None:
-    """Equal blocks, allocated one after the other, then freed one after the other."""
+@_synthetic("the simplest program")
+def ramp(
+    events: Events,
+    blocks: int = option("count", 2000, "live blocks at the peak"),
+    size: int = option("bytes", MIB, "bytes of each block"),
+    repeats: int = option("count", 3, "number of ramps"),
+    order: str = option(
+        "choice", "fifo", "order of the frees", choices=("fifo", "lifo", "shuffled")
+    ),
+    seed: int = SEED,
+) -> None:
+    """Equal blocks allocated and freed again: how memory grows, and whether it shrinks."""
     draw = _seeded(seed)
     for _ in range(repeats):
         events.mark("step")
@@ -79,10 +120,17 @@ def ramp(events: Events, blocks: int, size: int, repeats: int, order: str, seed:
         events.free_each(live)
 
 
+@_synthetic("batches of changing size")
 def sawtooth(
-    events: Events, teeth: int, peak: int, smallest: int, largest: int, kept: int, seed: int
+    events: Events,
+    teeth: int = option("count", 24, "steps"),
+    peak: int = option("bytes", 1024 * MIB, "live bytes at the peak of a step"),
+    smallest: int = option("bytes", 512 * KIB, "smallest block in bytes"),
+    largest: int = option("bytes", 32 * MIB, "largest block in bytes"),
+    kept: int = option("count", 4, "blocks of a step that survive into the next", least=0),
+    seed: int = SEED,
 ) -> None:
-    """Each step fills the peak with equal blocks of one size, different per step, and frees them.
+    """A peak of equal blocks in each step, of another size than in the step before.
 
     The sizes are drawn log-uniformly between the two bounds. In each step, `kept` blocks, spread
     evenly, survive until the next step has been filled.
@@ -104,11 +152,19 @@ def sawtooth(
     events.free_each(over)
 
 
-def straddler(events: Events, over: int, copies: int, repeats: int, seed: int) -> None:
-    """Sizes `over` bytes above the bounds at which allocators change their rounding, all live.
+@_synthetic("powers of two, 512 B, 1, 2 and 10 MiB: the rounding of the allocators compared")
+def straddler(
+    events: Events,
+    over: int = option("count", 1, "bytes above the bounds; 0 for the bounds themselves", least=0),
+    copies: int = option("count", 4, "number of blocks of each size"),
+    repeats: int = option("count", 10, "number of repetitions"),
+    seed: int = SEED,
+) -> None:
+    """Sizes just above the bounds of size classes: the cost of rounding.
 
-    Bounds: powers of two from 512 B to 64 MiB, small multiples of 512 B and of 2 MiB, and 1 MiB and
-    10 MiB, where PyTorch changes its pool and its segments.
+    The bounds at which allocators change their rounding: powers of two from 512 B to 64 MiB, small
+    multiples of 512 B and of 2 MiB, and 1 MiB and 10 MiB, where PyTorch changes its pool and its
+    segments. All blocks are live together.
     """
     bounds = {512 << power for power in range(18)}
     bounds |= {512 * n for n in range(1, 16)} | {2 * MIB * n for n in range(1, 16)} | {10 * MIB}
@@ -120,10 +176,19 @@ def straddler(events: Events, over: int, copies: int, repeats: int, seed: int) -
         events.free_each(live[index] for index in draw.permutation(len(live)))
 
 
+@_synthetic("copies overlapped with computation; record_stream in PyTorch")
 def ping_pong(
-    events: Events, streams: int, rounds: int, size: int, buffers: int, step: int, seed: int
+    events: Events,
+    streams: int = option("count", 4, "number of streams, used in turn", most=65535),
+    rounds: int = option("count", 10_000, "total number of buffers"),
+    size: int = option(
+        "bytes", 16 * MIB, "bytes of the largest buffer; the smallest is half of it"
+    ),
+    buffers: int = option("count", 64, "number of live buffers"),
+    step: int = option("count", 100, "rounds per step"),
+    seed: int = SEED,
 ) -> None:
-    """Buffers allocated on one stream and freed on the next, in rounds.
+    """Blocks freed on a different stream than their own.
 
     Each round, the next stream allocates a buffer of between half of `size` and all of it, and the
     oldest of `buffers` is freed on the stream after its own. A step has `step` rounds.
@@ -143,10 +208,13 @@ def ping_pong(
         events.free(block, (stream + 1) % streams)
 
 
-def robson(events: Events, load: int, unit: int, doublings: int) -> None:
-    """Blocks that double from phase to phase, with one of each pair kept: M (1 + doublings / 2).
+@_synthetic(_KNUTH)
+def robson(
+    events: Events, load: int = _LOAD, unit: int = _UNIT, doublings: int = _DOUBLINGS
+) -> None:
+    """Doubling sizes with one of each pair kept: bad for any allocator that cannot move blocks.
 
-    Robson's lower bound for any allocator that cannot move blocks (1974), in its static form. In
+    Robson's lower bound (1974), in its static form: M (1 + doublings / 2). In
     every aligned range of two blocks one survives, so that no hole fits the next size, and half of
     M is requested again in blocks of twice the size. An allocator that maps pages on demand avoids
     the doublings above the page size, because it can move wholly free pages.
@@ -154,15 +222,29 @@ def robson(events: Events, load: int, unit: int, doublings: int) -> None:
     _double(events, load, unit, doublings, 0, lambda offset, range_: True)
 
 
-def buddy(events: Events, load: int, unit: int, doublings: int) -> None:
-    """Like robson, but with one byte more per block and with holes that only a buddy cannot use.
+@_synthetic(_KNUTH)
+def bomb_buddy(
+    events: Events, load: int = _LOAD, unit: int = _UNIT, doublings: int = _DOUBLINGS
+) -> None:
+    """Holes whose halves are not buddies, sizes just above powers of two (target: buddy).
 
-    A byte above a power of two doubles the block of a buddy allocator. Of two neighboring aligned
-    ranges, one keeps its first block and the other its last. Between them is a hole of twice the
-    next size, whose halves belong to different buddies. A buddy allocator needs 2 M (1 + doublings
-    / 2), and one that coalesces any neighbors about M.
+    Like robson, but with one byte more per block, which doubles the block of a buddy allocator. Of
+    two neighboring aligned ranges, one keeps its first block and the other its last. Between them
+    is a hole of twice the next size, whose halves belong to different buddies. A buddy allocator
+    needs 2 M (1 + doublings / 2), and one that coalesces any neighbors about M.
     """
     _double(events, load, unit, doublings, 1, lambda offset, range_: offset // range_ % 2 == 0)
+
+
+_synthetic(
+    _KNUTH,
+    "bomb-pages",
+    "robson up to the page size: a small block keeps each page"
+    " (targets: expandable, planned, rmm_pool, xla_vmm)",
+    load=32 * MIB,
+    unit=KIB,
+    doublings=11,
+)(robson)
 
 
 def _double(
@@ -195,14 +277,21 @@ def _double(
     events.free_each(block for _, _, block in live)
 
 
-def best_fit(events: Events, rounds: int, smallest: int, pin: int, page: int) -> None:
-    """Pinned holes, each a page larger than the one before: nearly M n for n rounds.
+@_synthetic(_KNUTH)
+def bomb_best_fit(
+    events: Events,
+    rounds: int = option("count", 64, "holes"),
+    smallest: int = option("bytes", 10 * MIB + 512 * KIB, "bytes of the first large block"),
+    pin: int = option("bytes", MIB + 256 * KIB, _PIN),
+    page: int = option("bytes", 2 * MIB, "growth from one large block to the next"),
+) -> None:
+    """Ever larger holes, each pinned by best fit itself (targets: caching, cupy_pool).
 
-    A request larger than every hole gets memory of its own, in whole pages. A small request goes
-    where best fit prefers it, into the rest after the large block, and stays when that block is
-    freed. After Robson (1977): best fit may need nearly M n for requests of up to n units (Knuth
-    2.5, exercise 42). `pin` and the rest match PyTorch's pool for requests above 1 MiB in segments
-    of 2 MiB pages.
+    Each hole is a page larger than the one before: nearly M n for n rounds. A request larger than
+    every hole gets memory of its own, in whole pages. A small request goes where best fit prefers
+    it, into the rest after the large block, and stays when that block is freed. After Robson
+    (1977): best fit may need nearly M n for requests of up to n units (Knuth 2.5, exercise 42).
+    `pin` and the rest match PyTorch's pool for requests above 1 MiB in segments of 2 MiB pages.
     """
     pins = []
     for n in range(rounds):
@@ -213,9 +302,16 @@ def best_fit(events: Events, rounds: int, smallest: int, pin: int, page: int) ->
     events.free_each(pins)
 
 
-def half_chunks(events: Events, blocks: int, size: int, pin: int) -> None:
-    """Blocks slightly smaller than twice the size of the next requests, with pins between them.
+@_synthetic("the rule of TensorFlow's BFCAllocator: split chunks that are twice as large")
+def bomb_bfc(
+    events: Events,
+    blocks: int = option("count", 2000, "number of large blocks"),
+    size: int = option("bytes", 256 * KIB, "bytes of the requests that follow", least=1024),
+    pin: int = option("bytes", 512, _PIN),
+) -> None:
+    """Chunks slightly too small to be split (target: bfc).
 
+    Blocks slightly smaller than twice the size of the next requests, with pins between them.
     TensorFlow does not split a chunk unless it is at least twice as large as needed: half of each
     chunk is lost, and the other half of M needs new memory, 1.5 M in total. An allocator that
     splits chunks can use the rest for the second half of the requests.
@@ -231,8 +327,14 @@ def half_chunks(events: Events, blocks: int, size: int, pin: int) -> None:
     events.free_each((*small, *pins))
 
 
-def same_again(events: Events, blocks: int, size: int, pin: int) -> None:
-    """Blocks freed and requested again with a size between two classes of TLSF.
+@_synthetic("the good fit of Masmano et al., ECRTS 2004")
+def bomb_tlsf(
+    events: Events,
+    blocks: int = option("count", 2000, "blocks"),
+    size: int = option("bytes", 255 * KIB, "bytes of each block, between two classes", least=1024),
+    pin: int = option("bytes", KIB, f"{_PIN}; with `size`, a divisor of a segment"),
+) -> None:
+    """The same size again, missed because it is between two classes (target: tlsf).
 
     TLSF searches from the next class up, where every block is large enough, and so misses the
     blocks that fit exactly. The block that was freed last, the only one of its own class that it
@@ -248,9 +350,15 @@ def same_again(events: Events, blocks: int, size: int, pin: int) -> None:
     events.free_each(events.alloc_each(blocks, size) + pins)
 
 
-def every_size_once(events: Events, sizes: int, step: int) -> None:
-    """One block at a time, each smaller than the one before: free lists by size keep all of them.
+@_synthetic("sizes that lists by exact size cannot reuse")
+def bomb_free_lists(
+    events: Events,
+    sizes: int = option("count", 1000, "number of sizes"),
+    step: int = option("bytes", 64 * KIB, "difference between consecutive sizes"),
+) -> None:
+    """Every size used once (targets: free_lists, mlx_cache).
 
+    One block at a time, each smaller than the one before: free lists by size keep all of them.
     With n sizes that is (n + 1) / 2 times M; an allocator that splits blocks needs only the first
     one.
     """
@@ -259,12 +367,19 @@ def every_size_once(events: Events, sizes: int, step: int) -> None:
         events.free(events.alloc(n * step))
 
 
-def one_of_each_slab(events: Events, load: int, largest: int, classes: int, slab: int) -> None:
-    """Class by class, fill M, then free all but one object of each slab.
+@_synthetic("Bonwick, USENIX Summer 1994: a slab serves one class")
+def bomb_slab(
+    events: Events,
+    load: int = option("bytes", 32 * MIB, "maximum live bytes", least=MIB),
+    largest: int = option("bytes", 64 * KIB, "bytes of the objects of the first class", least=1024),
+    classes: int = option("count", 24, "number of classes, eight per power of two", most=64),
+    slab: int = option("bytes", 2 * MIB, "bytes of a slab"),
+) -> None:
+    """One object kept in each slab, class after class (target: slab).
 
-    The slabs can neither be given back nor serve another class: nearly M for every class. The
-    classes get smaller, an eighth of a power of two at a time, so an allocator that splits blocks
-    can use the holes.
+    Class by class, fill M, then free all but one object of each slab. The slabs can neither be
+    given back nor serve another class: nearly M for every class. The classes get smaller, an eighth
+    of a power of two at a time, so an allocator that splits blocks can use the holes.
     """
     kept: list[int] = []
     held = 0
@@ -282,181 +397,20 @@ def one_of_each_slab(events: Events, load: int, largest: int, classes: int, slab
     events.free_each(kept)
 
 
-def larger_later(events: Events, steps: int, blocks: int, size: int, growth: int) -> None:
-    """Later steps request slightly more, so the plan of the first step fits only one request.
+@_synthetic("plans made from the first step")
+def bomb_arena(
+    events: Events,
+    steps: int = option("count", 8, "steps"),
+    blocks: int = option("count", 1000, "blocks per step"),
+    size: int = option("bytes", MIB, "bytes of a block in the first step"),
+    growth: int = option("bytes", 64 * KIB, "growth of the blocks in later steps"),
+) -> None:
+    """Later steps that do not fit the plan of the first (target: arena).
 
-    The planned arena is held for the first request of each step and is otherwise unused, while best
-    fit serves all other requests: 2 M.
+    Later steps request slightly more, so the plan fits only one request of each. The planned arena
+    is held for that request and is otherwise unused, while best fit serves all others: 2 M.
     """
     for n in range(steps):
         events.mark("step")
         live = [events.alloc(size + (growth if n and index else 0)) for index in range(blocks)]
         events.free_each(live)
-
-
-def _count(name: str, default: int, help_: str, least: int = 1, most: int | None = None) -> Option:
-    return Option(name, "count", default, help_, least, most)
-
-
-def _bytes(name: str, default: int, help_: str, least: int = 1) -> Option:
-    return Option(name, "bytes", default, help_, least)
-
-
-_LOAD = _bytes("load", 512 * MIB, "maximum live bytes", least=MIB)
-_UNIT = _bytes("unit", 64 * KIB, "bytes of the first blocks", least=1024)
-_DOUBLINGS = _count("doublings", 8, "number of times that the block size doubles", most=30)
-_PIN = "bytes of the small blocks that separate the others"
-
-
-def _synthetic(
-    name: str, summary: str, source: str, write: Callable[..., None], *options: Option
-) -> Generator:
-    return Generator(name, "synthetic", summary, source, options, write)
-
-
-GENERATORS = (
-    _synthetic(
-        "random",
-        "random sizes up to a maximum, freed in random order",
-        "random_allocations of RMM's benchmarks, its chances and limits",
-        random,
-        _count("allocs", 10_000, "number of allocs"),
-        _bytes("max_size", 64 * MIB, "largest request in bytes"),
-        _bytes("max_live", 16_000 * MIB, "live bytes stay below this"),
-        _count(
-            "alloc_percent", 73, "probability of an alloc while there is room, in percent", most=100
-        ),
-        SEED,
-    ),
-    _synthetic(
-        "ramp",
-        "equal blocks allocated and freed again: how memory grows, and whether it shrinks",
-        "the simplest program",
-        ramp,
-        _count("blocks", 2000, "live blocks at the peak"),
-        _bytes("size", MIB, "bytes of each block"),
-        _count("repeats", 3, "number of ramps"),
-        Option(
-            "order", "choice", "fifo", "order of the frees", choices=("fifo", "lifo", "shuffled")
-        ),
-        SEED,
-    ),
-    _synthetic(
-        "sawtooth",
-        "a peak of equal blocks in each step, of another size than in the step before",
-        "batches of changing size",
-        sawtooth,
-        _count("teeth", 24, "steps"),
-        _bytes("peak", 1024 * MIB, "live bytes at the peak of a step"),
-        _bytes("smallest", 512 * KIB, "smallest block in bytes"),
-        _bytes("largest", 32 * MIB, "largest block in bytes"),
-        _count("kept", 4, "blocks of a step that survive into the next", least=0),
-        SEED,
-    ),
-    _synthetic(
-        "straddler",
-        "sizes just above the bounds of size classes: the cost of rounding",
-        "powers of two, 512 B, 1, 2 and 10 MiB: the rounding of the allocators compared",
-        straddler,
-        _count("over", 1, "bytes above the bounds; 0 for the bounds themselves", least=0),
-        _count("copies", 4, "number of blocks of each size"),
-        _count("repeats", 10, "number of repetitions"),
-        SEED,
-    ),
-    _synthetic(
-        "ping-pong",
-        "blocks freed on a different stream than their own",
-        "copies overlapped with computation; record_stream in PyTorch",
-        ping_pong,
-        _count("streams", 4, "number of streams, used in turn", most=65535),
-        _count("rounds", 10_000, "total number of buffers"),
-        _bytes("size", 16 * MIB, "bytes of the largest buffer; the smallest is half of it"),
-        _count("buffers", 64, "number of live buffers"),
-        _count("step", 100, "rounds per step"),
-        SEED,
-    ),
-    _synthetic(
-        "robson",
-        "doubling sizes with one of each pair kept: bad for any allocator that cannot move blocks",
-        _KNUTH,
-        robson,
-        _LOAD,
-        _UNIT,
-        _DOUBLINGS,
-    ),
-    _synthetic(
-        "bomb-buddy",
-        "holes whose halves are not buddies, sizes just above powers of two (target: buddy)",
-        _KNUTH,
-        buddy,
-        _LOAD,
-        _UNIT,
-        _DOUBLINGS,
-    ),
-    _synthetic(
-        "bomb-pages",
-        "robson up to the page size: a small block keeps each page"
-        " (targets: expandable, planned, rmm_pool, xla_vmm)",
-        _KNUTH,
-        robson,
-        replace(_LOAD, default=32 * MIB),
-        replace(_UNIT, default=KIB),
-        replace(_DOUBLINGS, default=11),
-    ),
-    _synthetic(
-        "bomb-best-fit",
-        "ever larger holes, each pinned by best fit itself (targets: caching, cupy_pool)",
-        _KNUTH,
-        best_fit,
-        _count("rounds", 64, "holes"),
-        _bytes("smallest", 10 * MIB + 512 * KIB, "bytes of the first large block"),
-        _bytes("pin", MIB + 256 * KIB, _PIN),
-        _bytes("page", 2 * MIB, "growth from one large block to the next"),
-    ),
-    _synthetic(
-        "bomb-bfc",
-        "chunks slightly too small to be split (target: bfc)",
-        "the rule of TensorFlow's BFCAllocator: split chunks that are twice as large",
-        half_chunks,
-        _count("blocks", 2000, "number of large blocks"),
-        _bytes("size", 256 * KIB, "bytes of the requests that follow", least=1024),
-        _bytes("pin", 512, _PIN),
-    ),
-    _synthetic(
-        "bomb-tlsf",
-        "the same size again, missed because it is between two classes (target: tlsf)",
-        "the good fit of Masmano et al., ECRTS 2004",
-        same_again,
-        _count("blocks", 2000, "blocks"),
-        _bytes("size", 255 * KIB, "bytes of each block, between two classes", least=1024),
-        _bytes("pin", KIB, f"{_PIN}; with `size`, a divisor of a segment"),
-    ),
-    _synthetic(
-        "bomb-free-lists",
-        "every size used once (targets: free_lists, mlx_cache)",
-        "sizes that lists by exact size cannot reuse",
-        every_size_once,
-        _count("sizes", 1000, "number of sizes"),
-        _bytes("step", 64 * KIB, "difference between consecutive sizes"),
-    ),
-    _synthetic(
-        "bomb-slab",
-        "one object kept in each slab, class after class (target: slab)",
-        "Bonwick, USENIX Summer 1994: a slab serves one class",
-        one_of_each_slab,
-        _bytes("load", 32 * MIB, "maximum live bytes", least=MIB),
-        _bytes("largest", 64 * KIB, "bytes of the objects of the first class", least=1024),
-        _count("classes", 24, "number of classes, eight per power of two", most=64),
-        _bytes("slab", 2 * MIB, "bytes of a slab"),
-    ),
-    _synthetic(
-        "bomb-arena",
-        "later steps that do not fit the plan of the first (target: arena)",
-        "plans made from the first step",
-        larger_later,
-        _count("steps", 8, "steps"),
-        _count("blocks", 1000, "blocks per step"),
-        _bytes("size", MIB, "bytes of a block in the first step"),
-        _bytes("growth", 64 * KIB, "growth of the blocks in later steps"),
-    ),
-)

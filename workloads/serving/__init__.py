@@ -8,12 +8,12 @@ the options of a model (`models`) and a server (`server`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from allocbench.workloads.events import MOST_ALLOCS, Events
-from allocbench.workloads.generator import Generator, Option, Value
+from allocbench.workloads.generator import Generator, Option, Value, with_defaults
 from allocbench.workloads.serving import models, requests, server
 from allocbench.workloads.serving.requests import Requests
 
@@ -65,13 +65,8 @@ def _serve(events: Events, asked: Requests, values: dict[str, Any]) -> Mapping[s
 
 
 def _server(name: str, summary: str, source: str, **defaults: Value) -> Generator:
-    options = tuple(
-        replace(option, default=defaults.pop(option.name, option.default))
-        for option in (*models.OPTIONS, *server.OPTIONS, *requests.OPTIONS)
-    )
-    if defaults:
-        raise ValueError(f"{name}: no options {', '.join(defaults)}")
-    return Generator(name, "serving", summary, source, options, _drawn)
+    options = (*models.OPTIONS, *server.OPTIONS, *requests.OPTIONS)
+    return Generator(name, "serving", summary, source, with_defaults(options, defaults), _drawn)
 
 
 GENERATORS = (

@@ -83,7 +83,7 @@ class RandomRequests:
         f"tokens of each common prefix, a multiple of {PREFIX_TOKENS}, added before the prompt",
         least=PREFIX_TOKENS,
     )  # fmt: skip
-    seed: int = option("count", 0, SEED.help, least=0)
+    seed: int = SEED
 
     def draw(self) -> Requests:
         """Draw them; the same options always give the same requests."""
