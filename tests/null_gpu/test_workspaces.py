@@ -183,11 +183,13 @@ def test_convolutions_need_the_same_bytes_through_both_interfaces_of_cudnn(
     assert spatial[0] == spatial[1] == copies[0] | {"one pixel": without["one pixel"]}
     layout = [requested("null:h100", disabled) for disabled in "01"]
     assert layout[0] == layout[1]
-    # All three passes copy the output, too. The filter's gradient has two tiles of 64 x 64 floats,
-    # and parts of their sums for each of the 132 multiprocessors.
-    steps = 2 * (3 * (forward + output + 16) + 132 * 64 * 64 * 4)
+    # A forward pass of so few pixels needs nothing. The others copy the output, too. The filter's
+    # gradient has two tiles of 64 x 64 floats, and parts of their sums for each of the 132
+    # multiprocessors.
+    steps = 2 * (2 * (forward + output + 16) + 132 * 64 * 64 * 4)
     assert layout[0]["float"][1] - without["float"][1] == steps
-    assert layout[0]["grouped"][1] - without["grouped"][1] == steps - 2 * 3 * 16 * 3 * 3 * 16
+    grouped = steps + 2 * (forward + output + 16) - 2 * 3 * 16 * 3 * 3 * 16
+    assert layout[0]["grouped"][1] - without["grouped"][1] == grouped
     # A product of 16 x 8 floats for each of two images.
     assert layout[0]["one pixel"][1] - without["one pixel"][1] == 2 * 2 * 16 * 8 * 4
 
@@ -255,6 +257,21 @@ def test_convolutions_of_networks_ask_for_what_was_measured(tmp_path: Path) -> N
     assert close / len(measured) > 0.8
     assert wrong / sum(measured) < 0.15
     assert sum(found) == pytest.approx(sum(measured), rel=0.05)
+
+
+def test_convolutions_of_other_kinds_ask_for_about_what_was_measured(tmp_path: Path) -> None:
+    measured = json.loads((H100 / "dimensions.json").read_text())["measured"]
+    found = seen_on_null("workspace_sizes", tmp_path, "dimensions", on="null:h100")
+    found.pop("cudnn")
+    assert found.keys() == measured.keys()
+    total, wrong, close = 0, 0, 0
+    for name, requests in measured.items():
+        there, ours = sum(requests), sum(found[name])
+        total, wrong = total + there, wrong + abs(there - ours)
+        close += abs(there - ours) <= there / 50
+    assert len(measured) == 1844
+    assert close / len(measured) > 0.7
+    assert wrong / total < 0.04
 
 
 def test_no_measured_convolution_asked_for_five_times_its_tensors() -> None:

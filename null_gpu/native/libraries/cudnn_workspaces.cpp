@@ -17,10 +17,13 @@
 // - A filter of one pixel is a product of matrices for each image. The gradient of the filter adds
 //   up a product for each image, in floats. Tensors are copied where rows of pixels are not aligned
 //   or strided, and where these products would be large.
-// These rules are for the H100 alone, since they did not bring other cards closer to published
-// peaks: floats of few channels that become more than 64 are written without a copy; images of less
-// than four channels need nothing with small filters; groups of channels are copied, too; and a
-// filter for each channel has partial sums of its gradient in NHWC.
+// These rules are for the H100 alone, since some of them did not bring other cards closer to
+// published peaks, and the others were measured on no other card:
+// - Floats are written without a copy if they have 64 channels or become 97 to 192 of at most 96.
+// - Images of less than four channels need nothing with small filters, and NHWC is copied to NCHW.
+// - Few floats of small images, and sounds of one channel, need nothing.
+// - Groups of channels are copied, too. A filter for each channel has partial sums of its gradient
+//   in NHWC; those of large filters are as large as eight images.
 //
 // On other cards, published peaks show that convolutions of one pixel of floats with few channels
 // have a workspace with some batches (docs/truth.md). Nothing public says when, or how large it is,
@@ -54,7 +57,13 @@ constexpr Size kSmallTile = 64;  // rows and columns
 constexpr int kFewChannels = 4;
 constexpr int kAlignedPixels = 4;
 constexpr int kWrittenPixels = 8;
-constexpr Size kMostChannelsWritten = 96;       // of floats whose output is not copied
+constexpr Size kMostChannelsWritten = 96;     // of floats whose output is not copied
+constexpr Size kMostOutputsWritten = 192;     // of the same
+constexpr Size kFewElements = Size{1} << 16;  // of an image or of all images, where that matters
+constexpr Size kFewOutputs = 32;              // of small images without a workspace
+constexpr Size kPixelsOfPart = 3136;          // whose products make one part of a sum of floats
+constexpr Size kLargeFilter = 7;              // rows of a filter for each channel
+constexpr Size kLeastElements = 3 * (Size{1} << 17);  // of images with such filters
 constexpr Size kMostOfProduct = Size{2} << 20;  // bytes of a filter with a product for each image
 constexpr Size kMostChannels = 192;             // with such products of unaligned floats
 constexpr Size kMostImages = 64;                // with such products of unaligned halves
@@ -85,6 +94,17 @@ bool is_grouped(Convolution const& convolution) {
 }
 
 bool is_measured() { return Machine::get().settings().compute_capability == kMeasured; }
+
+Size processors() { return static_cast<Size>(Machine::get().settings().multiprocessors); }
+
+bool of_volumes(Shape const& filter) { return filter.sizes.size() > 4 && filter.sizes[2] > 1; }
+
+// A convolution in one dimension, which PyTorch makes one of images of one row.
+bool of_lines(Shape const& input) { return input.sizes.size() == 4 && input.sizes[2] == 1; }
+
+bool is_strided(Convolution const& convolution) {
+  return 2 * convolution.output.sizes.back() <= convolution.input.sizes.back() + 1;
+}
 
 Size tiles(Size size, Size side) { return (size + side - 1) / side; }
 
@@ -156,16 +176,15 @@ Size partial_sums(Convolution const& convolution) {
   auto const& [input, filter, output, pass] = convolution;
   auto const rows = static_cast<Size>(filter.sizes[0]);
   Size const columns = copy_bytes(filter, 1, filter.sizes[1]) / element_bytes(filter.type);
-  auto const processors = static_cast<Size>(Machine::get().settings().multiprocessors);
   auto const tiles_of = [&](Size side) { return tiles(rows, side) * tiles(columns, side); };
   if (filter.type == kFloat) {
     Size const side = rows <= kSmallTile ? kSmallTile : 2 * kSmallTile;
     Size const count = tiles_of(side);
-    Size const parts = count < processors ? processors / count * count : processors;
+    Size const parts = count < processors() ? processors() / count * count : processors();
     return parts * side * side * sizeof(float);
   }
   Size const added = static_cast<Size>(output.sizes[0]) * pixels(output);
-  Size const parts = std::min(kMostParts, processors / tiles_of(2 * kSmallTile));
+  Size const parts = std::min(kMostParts, processors() / tiles_of(2 * kSmallTile));
   if (added <= kFewPixels || parts < kLeastParts) return 0;
   return parts * tiles(rows, kSmallTile) * kSmallTile * columns * sizeof(float);
 }
@@ -178,15 +197,29 @@ Size strided_product(Convolution const& convolution, Size sums) {
   Size const most = pass == Pass::kForward                   ? kSmallTile
                     : pass == Pass::kInputGradient && floats ? kMostChannels
                                                              : kSmallTile / 2;
-  if (Size(input.sizes[1]) <= most) return 0;
+  if (Size(input.sizes[1]) <= most && input.sizes.size() == 4) return 0;
   bool const written = floats && pass == Pass::kForward && pixels(output) % kWrittenPixels == 0;
   return transposed_or_padded(convolution, !written, written) + sums;
+}
+
+// Formula "layout" on the H100 for the gradient of a filter of one pixel in NHWC: parts of a sum of
+// floats.
+Size sums_of_product(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  if (!is_measured() || input.type != kFloat || pass != Pass::kFilterGradient) return 0;
+  Size const tile = 8 * kSmallTile * kSmallTile, size = floats_of(filter, 1, input.sizes[1]);
+  Size const result = size / sizeof(float) * Size(output.sizes[1]);
+  Size const count = tiles(result, tile);
+  Size const added = static_cast<Size>(output.sizes[0]) * pixels(output);
+  Size const most = tiles(added, is_strided(convolution) ? 8 * kSmallTile : kSmallTile);
+  return std::min(processors() / std::min(count, processors()), most) * std::max(result, tile / 4) *
+         sizeof(float);
 }
 
 // Formula "layout" for a filter of one pixel. sums: those of partial_sums().
 Size product(Convolution const& convolution, Size sums) {
   auto const& [input, filter, output, pass] = convolution;
-  if (input.channels_last()) return 0;
+  if (input.channels_last()) return sums_of_product(convolution);
   if (pixels(output) != pixels(input)) return strided_product(convolution, sums);
   auto const batch = static_cast<Size>(input.sizes[0]);
   auto const channels = static_cast<Size>(input.sizes[1]);
@@ -195,6 +228,7 @@ Size product(Convolution const& convolution, Size sums) {
   bool const aligned = pixels(input) % kAlignedPixels == 0;
   Size const copies = transposed_or_padded(convolution, true, false);
   if (pass != Pass::kFilterGradient) return aligned || least <= kSmallTile ? 0 : copies;
+  if (input.sizes.size() > 4) return copies + sums;
   Size const result = channels * outputs * sizeof(float);
   bool const few = input.type == kFloat ? least <= kMostChannels : batch <= kMostImages;
   return (aligned ? result <= kMostOfProduct : few) ? batch * result : copies + sums;
@@ -205,9 +239,42 @@ Size in_groups(Convolution const& convolution, Size sums) {
   auto const& [input, filter, output, pass] = convolution;
   if (!is_measured()) return 0;
   if (filter.sizes[1] > 1) return transposed_or_padded(convolution, true, true) + sums;
-  bool const summed = pass == Pass::kFilterGradient && input.type != kFloat;
-  if (!summed || !input.channels_last()) return 0;
-  return kSumsOfImage * Size(input.sizes[0]) * floats_of(filter, Size(filter.sizes[0]), 1);
+  if (pass != Pass::kFilterGradient || !input.channels_last()) return 0;
+  auto const batch = static_cast<Size>(input.sizes[0]);
+  auto const channels = static_cast<Size>(input.sizes[1]);
+  Size const elements = batch * channels * pixels(output);
+  Size const parts = kSumsOfImage * elements * element_bytes(input.type);
+  auto const rows = static_cast<Size>(filter.sizes.back());
+  if (input.type == kFloat) {
+    bool const few = channels <= kMostChannels && elements >= kLeastElements;
+    Size const shared = processors() * floats_of(filter, channels, kFewChannels);
+    return rows >= kLargeFilter && few ? parts + shared : 0;
+  }
+  Size const of_image = kSumsOfImage * floats_of(filter, channels, 1);
+  return rows > kLargeFilter ? parts + of_image : batch * of_image;
+}
+
+// Formula "layout" on the H100 for floats of few channels in NHWC. Strided ones are computed in
+// NCHW.
+Size of_few_last(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  auto const batch = static_cast<Size>(input.sizes[0]);
+  auto const channels = static_cast<Size>(input.sizes[1]);
+  auto const outputs = static_cast<Size>(output.sizes[1]);
+  bool const small = floats_of(filter, 1, channels) < kSmallTile * sizeof(float);
+  Size const of_filter = copy_bytes(filter, outputs, channels) + kAlignment;
+  Size const of_images = copy_bytes(input, batch, channels);
+  if (pass == Pass::kForward) return small && outputs <= kSmallTile / 2 ? 0 : of_images + of_filter;
+  bool const strided = is_strided(convolution);
+  Size const of_both = of_images + copy_bytes(output, batch, outputs);
+  if (pass == Pass::kInputGradient)
+    return strided ? of_both + of_filter : transposed_or_padded(convolution, true, true);
+  Size const added = batch * pixels(output);
+  if (small) return added < kFewElements ? of_both + of_filter : 0;
+  Size const row = floats_of(filter, 1, kFewChannels);
+  Size const shared = tiles(outputs, kSmallTile) * tiles(row, 4 * kSmallTile * sizeof(float));
+  Size const parts = std::max<Size>((processors() + added / kPixelsOfPart) / shared, 1);
+  return of_both + parts * outputs * row + kAlignment;
 }
 
 // Formula "layout" on the H100 for images of few channels, but not for the gradient of images.
@@ -215,14 +282,42 @@ Size of_few_channels(Convolution const& convolution) {
   auto const& [input, filter, output, pass] = convolution;
   bool const of_filter = pass == Pass::kFilterGradient;
   bool const small = floats_of(filter, 1, Size(filter.sizes[1])) < kSmallTile * sizeof(float);
-  if (small && !(of_filter && input.type != kFloat)) return 0;
+  bool const copied = input.channels_last() && !is_strided(convolution);
+  if (small && !copied && !(of_filter && input.type != kFloat)) return 0;
   if (!of_filter) return transposed_or_padded(convolution, true, true);
   auto const rows = static_cast<Size>(filter.sizes[0]);
   Size const row = floats_of(filter, 1, kFewChannels);
   Size const shared = tiles(rows, kSmallTile) * tiles(row, 4 * kSmallTile * sizeof(float));
-  auto const processors = static_cast<Size>(Machine::get().settings().multiprocessors);
   return transposed_or_padded(convolution, true, false) +
-         std::max<Size>(processors / shared, 1) * rows * row;
+         std::max<Size>(processors() / shared, 1) * rows * row;
+}
+
+// Formula "layout" on the H100: whether floats are written without a copy.
+bool is_written(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  if (!is_measured() || input.type != kFloat || pass != Pass::kForward) return false;
+  auto const channels = static_cast<Size>(input.sizes[1]);
+  auto const outputs = static_cast<Size>(output.sizes[1]);
+  bool const lines = of_lines(input);
+  if (outputs == kSmallTile)
+    return lines || of_volumes(filter) ||
+           (filter.sizes.back() < kFewChannels &&
+            Size(input.sizes[0]) * pixels(input) < kFewElements);
+  if (of_volumes(filter)) return false;
+  if (lines && outputs == 2 * kSmallTile) return channels <= 2 * kSmallTile;
+  if (channels <= kFewChannels) return outputs > kSmallTile;
+  return channels <= kMostChannelsWritten && outputs > kMostChannelsWritten &&
+         outputs <= kMostOutputsWritten;
+}
+
+// Formula "layout" on the H100: whether few floats in few images need nothing.
+bool is_idle(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  if (!is_measured() || input.type != kFloat || of_volumes(filter)) return false;
+  if (of_lines(input) && input.sizes[1] == 1) return true;
+  if (pass != Pass::kForward || Size(output.sizes[1]) > kFewOutputs) return false;
+  Size const made = static_cast<Size>(output.sizes[0]) * pixels(output);
+  return of_lines(input) || is_strided(convolution) || made < kFewElements / 8;
 }
 
 // Formula "layout".
@@ -232,11 +327,12 @@ Size by_layout(Convolution const& convolution) {
   if (is_grouped(convolution)) return in_groups(convolution, sums);
   if (of_one_pixel(filter)) return product(convolution, sums);
   auto const channels = static_cast<Size>(input.sizes[1]);
-  if (is_measured() && channels < kFewChannels && pass != Pass::kInputGradient)
-    return of_few_channels(convolution);
-  bool const written = is_measured() && input.type == kFloat && pass == Pass::kForward &&
-                       channels < kMostChannelsWritten && Size(output.sizes[1]) > kSmallTile;
-  return transposed_or_padded(convolution, !written, true) + sums;
+  if (is_idle(convolution)) return 0;
+  if (is_measured() && channels < kFewChannels) {
+    if (input.type == kFloat && input.channels_last()) return of_few_last(convolution);
+    if (pass != Pass::kInputGradient) return of_few_channels(convolution);
+  }
+  return transposed_or_padded(convolution, !is_written(convolution), true) + sums;
 }
 
 // Keeps the bound of a convolution of floats with a filter of one pixel and few channels.
