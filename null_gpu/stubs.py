@@ -17,33 +17,39 @@ import shutil
 import sys
 import tempfile
 from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from allocbench.null_gpu import elf
 from allocbench.null_gpu.elf import Jump
 from allocbench.null_gpu.torch_build import NullGpuError, TorchBuild, find
 
-# Prefix of a function's name -> beginning of its library's SONAME; the first match counts.
-_FAMILIES = (
-    ("cudnn", "libcudnn.so"),
-    ("cublasLt", "libcublasLt.so"),
-    ("cublas", "libcublas.so"),
-    ("cusparseLt", "libcusparseLt.so"),
-    ("cusparse", "libcusparse.so"),
-    ("cusolver", "libcusolver.so"),
-    ("curand", "libcurand.so"),
-    ("cufft", "libcufft.so"),
-    ("cupti", "libcupti.so"),
-    ("cuFile", "libcufile.so"),
-    ("nccl", "libnccl.so"),
-    ("nvrtc", "libnvrtc.so"),
-    ("nvshmem", "libnvshmem_host.so"),
-    ("nvtx", "libnvToolsExt.so"),
-    ("nvml", "libnvidia-ml.so"),
-    ("__cuda", "libcudart.so"),
-    ("cuda", "libcudart.so"),
-    ("cu[A-Z]", "libcuda.so"),
-)
+
+@dataclass(frozen=True)
+class _Library:
+    """What the functions of a library do, as patterns of their names.
+
+    prefix: the beginning of all names. kernels: functions that count as a kernel. harmless: those
+    that succeed without doing anything. status: the error of all others; asked: they are called to
+    find out whether they work, so that the error is the answer.
+    """
+
+    prefix: str = ""
+    kernels: str = "(?!)"
+    harmless: str = "(?!)"
+    status: int = 10  # of most libraries: not supported, or an internal error
+    asked: bool = False
+
+
+@cache
+def _libraries() -> Mapping[str, _Library]:
+    """Libraries by the beginning of the SONAME; the first whose prefix matches has a function."""
+    text = (Path(__file__).parent / "libraries.json").read_text(encoding="utf-8")
+    return {name: _Library(**row) for name, row in json.loads(text).items()}
+
+
 _STUBBED = re.compile(r"lib(cu|nccl|nvrtc|nvshmem|nvToolsExt|nvidia-ml|nvJitLink)")
 _ALWAYS = ("libcuda.so.1", "libnvidia-ml.so.1")
 """The driver's libraries, which are opened by name when the program runs."""
@@ -55,46 +61,6 @@ def _public() -> list[str]:
     return text.split()
 
 
-_STATUS = {"libcudnn.so": 3000, "libcublas.so": 15, "libcublasLt.so": 15, "libnccl.so": 5}
-_NOT_SUPPORTED = 801  # of the runtime and the driver
-_OTHER_STATUS = 10  # not supported, or an internal error, of the others
-
-# Library -> functions that count as a kernel.
-_WORK = {
-    "libcublas.so": r"cublas([SDCHZ]|I[sdcz]|(Sgemm|Gemm|Dot|Nrm2|Scal|Axpy|Rot).*Ex)\w*",
-    "libcublasLt.so": r"cublasLtMatmul",
-    "libcudnn.so": r"cudnn(BatchNormalization|RNNForward|RNNBackward|CTCLoss|Pooling|SpatialTf|"
-    r"Convolution(Forward|BackwardData|BackwardFilter|BiasActivationForward)$|RestoreDropout)\w*",
-    "libcusolver.so": r"cusolverDn(?!Create|Destroy|Set)(?!.*_bufferSize)\w+",
-    "libcusparse.so": r"cusparse(?!Create|Destroy|Set|Get)(?!.*[bB]ufferSize)"
-    r"(?!X?csrgeam2Nnz|SpGEMM|SpMatGetSize|.*zeroPivot)\w+",
-    "libcusparseLt.so": r"cusparseLtMatmul",
-    "libcufft.so": r"cufft(XtExec|Exec)\w*",
-    "libnccl.so": r"nccl(Recv|Gather|Scatter|AlltoAll|AllToAll)",
-}
-# Library -> functions that succeed without doing anything.
-_HARMLESS = {
-    "libcudart.so": r"cuda(SetDeviceFlags|Device(Reset|SetLimit|EnablePeerAccess)|"
-    r"DeviceSetGraphMemAttribute|Profiler(Start|Stop)|LibraryUnload|FuncSet(Attribute|CacheConfig)|IpcCloseMemHandle|"
-    r"KernelSetAttributeForDevice|GraphDebugDotPrint|StreamUpdateCaptureDependencies(_v2)?)",
-    "libcuda.so": r"cu((Module|Library)Unload|FuncSet(Attribute|CacheConfig)|LinkAddData_v2|"
-    r"LinkDestroy|Profiler(Initialize|Start|Stop)|CtxSetLimit|LogsUnregisterCallback)",
-    "libcublas.so": r"cublas(Destroy|Set(Stream|Workspace|Math|PointerMode|SmCount|Atomics))\w*",
-    "libcublasLt.so": r"cublasLt(\w+Destroy|\w+SetAttribute|Destroy)",
-    "libcudnn.so": r"cudnn(Destroy|Set|CnnTrainVersionCheck|Ops)\w*",
-    "libcusolver.so": r"cusolverDn(Destroy|Set|Xgesvdj|Xsyevj)\w*",
-    "libcusparse.so": r"cusparse(Destroy|Set|Csr|DnMat|SpMatSet|SpSM_destroy|SpSV_destroy)\w*",
-    "libcufft.so": r"cufft(Destroy|Set)\w*",
-    "libnccl.so": r"nccl(Group(Start|End)|Bcast|Send|CommFinalize|CommDeregister|RedOpDestroy|"
-    r"CommWindow(Register|Deregister)|GroupSimulateEnd)",
-    "libnvrtc.so": r"nvrtc(AddNameExpression|CompileProgram|DestroyProgram)",
-    "libnvToolsExt.so": r"nvtx\w+",
-    "libcufile.so": r"cuFile(Driver\w+)",
-}
-# Functions that are called to find out whether they work; the error is the answer.
-_QUIET = {"libcupti.so": 15, "libnvshmem_host.so": 7}
-
-
 def is_stubbed(soname: str) -> bool:
     """Whether a library that torch needs is NVIDIA's."""
     return _STUBBED.match(soname) is not None
@@ -102,8 +68,8 @@ def is_stubbed(soname: str) -> bool:
 
 def family(function: str) -> str:
     """The beginning of the SONAME of the library that a function belongs to, or ""."""
-    libraries = (library for prefix, library in _FAMILIES if re.match(prefix, function))
-    return next(libraries, "")
+    homes = (name for name, one in _libraries().items() if re.match(one.prefix, function))
+    return next(homes, "")
 
 
 def library_of(soname: str) -> str:
@@ -116,14 +82,12 @@ def jump(function: str, library: str, offered: set[str]) -> Jump:
     own = f"null_{function}"
     if own in offered:
         return Jump(own)
-    if re.fullmatch(_HARMLESS.get(library, "(?!)"), function):
+    known = _libraries().get(library, _Library())
+    if re.fullmatch(known.harmless, function):
         return Jump("null_harmless")
-    if re.fullmatch(_WORK.get(library, "(?!)"), function):
+    if re.fullmatch(known.kernels, function):
         return Jump("null_work")
-    if library in _QUIET:
-        return Jump("null_refused", function, _QUIET[library])
-    known = _NOT_SUPPORTED if library in ("libcudart.so", "libcuda.so") else _OTHER_STATUS
-    return Jump("null_missing", function, _STATUS.get(library, known))
+    return Jump("null_refused" if known.asked else "null_missing", function, known.status)
 
 
 CORE_SONAME = "liballocbench_null.so"
@@ -159,10 +123,8 @@ def make(torch: TorchBuild, core: Path, into: Path) -> None:
             (partial / files[soname]).write_bytes(data)
         (partial / "libcuda.so").symlink_to(DRIVER)  # what compilers link with
         (partial / ABOUT).write_text(json.dumps(about, indent=1))
-        for file in (ABOUT, *files.values()):
-            (partial / file).chmod(
-                0o644
-            )  # whatever the umask is: programs refuse what others can write
+        for file in (ABOUT, *files.values()):  # programs refuse what others can write
+            (partial / file).chmod(0o644)
         try:
             partial.rename(into)
         except OSError:  # another process was faster

@@ -120,7 +120,7 @@ class Process:
         """The folder of the libraries for this torch, created if it does not exist."""
         here = Path(__file__).parents[1]
         files = [package / "version.py", package / "lib" / "libtorch_cuda.so", self._told["core"]]
-        files += [here / "stubs.py", here / "functions.txt"]
+        files += [here / name for name in ("stubs.py", "libraries.json", "functions.txt")]
         marks = []
         for file in map(Path, files):
             there = file.stat() if file.exists() else None
