@@ -114,10 +114,9 @@ def read(file: BinaryIO) -> Requests:
 def _reader(head: bytes) -> Callable[[BinaryIO], Requests] | None:
     """The reader for a file that begins with these bytes."""
     line = first_line(head)
-    if header(line, _have(_AZURE))[1]:
-        return _read_azure
-    if header(line, _have(_BURST))[1]:
-        return _read_burstgpt
+    for log in (_AZURE, _BURST):
+        if header(line, _have(log))[1]:
+            return lambda file: _requests(*_timed(file, log))
     if not line.startswith(("{", "[")) and header(line, _means_requests)[1]:
         return _read_by_meaning
     if _BENCHMARK.match(head):
@@ -183,11 +182,6 @@ def _is_json(head: bytes) -> bool:
     return isinstance(first, dict) and set(_JSON) <= first.keys()
 
 
-def _read_azure(file: BinaryIO) -> Requests:
-    when, prompt, output = _columns(file, _AZURE)
-    return _requests(_instants(file, when, _AZURE), _counts(prompt), _counts(output))
-
-
 def _read_by_meaning(file: BinaryIO) -> Requests:
     """A CSV whose columns are recognized by what they mean; raises TraceError for a choice."""
     head = file.read(1 << 16)
@@ -203,14 +197,20 @@ def _read_by_meaning(file: BinaryIO) -> Requests:
         place = (names or ()).index(arrival)
         is_date = re.match(r'[\s"]*[0-9]{4}-', first[place]) if place < len(first) else None
         wanted = {arrival: _TIME if is_date else _NUMBER, prompt: _COUNT, output: _COUNT}
-        when, *tokens = _columns(file, wanted)
-        prompts, outputs = map(_counts, tokens)
-        if is_date:
-            seconds, unit = _instants(file, when, wanted), "a date and time"
-        else:
-            seconds, unit = _seconds(arrival, when.cast(pa.float64()).to_numpy())
+        times, prompts, outputs = _timed(file, wanted)
+        seconds, unit = (times, "a date and time") if is_date else _seconds(arrival, times)
     requests = _requests(seconds, prompts, outputs)
     return replace(requests, rule=_rule(arrival, unit, prompt, output))
+
+
+def _timed(
+    file: BinaryIO, columns: _Columns
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64]]:
+    """The times of arrival, as numbers, and the prompt and answer tokens of a CSV."""
+    when, prompt, output = _columns(file, columns)
+    is_date = _TIME in columns.values()
+    times = _instants(file, when, columns) if is_date else when.cast(pa.float64()).to_numpy()
+    return times, _counts(prompt), _counts(output)
 
 
 def _seconds(name: str, times: NDArray[np.float64]) -> tuple[NDArray[np.float64], str]:
@@ -373,11 +373,6 @@ def _instants(file: BinaryIO, when: pa.StringArray, columns: _Columns) -> NDArra
     is_behind = pc.equal(sign, "-").to_numpy(zero_copy_only=False)
     seconds -= np.where(is_behind, -ahead, ahead)
     return seconds
-
-
-def _read_burstgpt(file: BinaryIO) -> Requests:
-    when, prompt, output = _columns(file, _BURST)
-    return _requests(when.cast(pa.float64()).to_numpy(), _counts(prompt), _counts(output))
 
 
 def _read_json(file: BinaryIO) -> Requests:
