@@ -2,11 +2,14 @@
 """The answers to all questions about small inputs are as they were frozen."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from allocbench import api
@@ -21,15 +24,20 @@ from allocbench.questions import (
     repetitions,
 )
 from allocbench.questions.failure import first_failure
+from allocbench.questions.serving import answer
+from allocbench.questions.serving_load import load
 from allocbench.questions.vary import Probe, search
 from allocbench.replays.runner import Runner
-from allocbench.workloads import Trace
+from allocbench.workloads import Trace, read
+from allocbench.workloads.serving.engines import ENGINES
+from allocbench.workloads.serving.requests import Requests
 from tests import drawn_calls
 from tests.answer_inputs import CASES, chunks
 from tests.gold import Gold, facts, outcome
+from tests.questions.test_serving import asked
 from tests.questions.test_whatif import HEAVY, WEIGHT
 from tests.questions.test_whatif import training as layered
-from tests.workloads.importers import drawn
+from tests.workloads.importers import drawn, snapshots
 
 _SPECS = ["caching", "bfc", "naive"]
 _TIGHT = [CASES[n] for n in (0, 1, 2, 4, 11, 12, 13, 15, 16, 19, 23)]
@@ -108,7 +116,7 @@ def test_questions(
     gold: Gold,
     in_inputs: Path,
 ) -> None:
-    gold(f"question_{group}", {" ".join(case): facts(outcome(answer, *case)) for case in cases})
+    gold(f"question_{group}", {" ".join(case): _told(outcome(answer, *case)) for case in cases})
 
 
 def _of_training(random: Random) -> Trace:
@@ -118,10 +126,17 @@ def _of_training(random: Random) -> Trace:
     if random.random() < 0.4:
         chosen["weight"] = random.choice([WEIGHT // 2, HEAVY])
     evaluated = random.choice([0, 0, WEIGHT, HEAVY])
-    return layered(**chosen, evaluated=evaluated, steps=random.choice([2, 3, 5]))
+    trace = layered(**chosen, evaluated=evaluated, steps=random.choice([2, 3, 5]))
+    size = trace.size.copy()
+    for one in np.unique(
+        trace.size
+    ):  # casts have half the bytes of what they cast, masks a quarter
+        if random.random() < 0.25:
+            size[trace.size == one] //= random.choice([2, 4])
+    return replace(trace, size=size)
 
 
-def _of_program(seed: int) -> Any:
+def _of_program(seed: int, folder: Path) -> Any:
     """Edits, changes, failures and steps of programs whose blocks are drawn."""
     random = Random(seed)
     trace, other = _of_training(random), _of_training(random)
@@ -132,16 +147,53 @@ def _of_program(seed: int) -> Any:
         "trace": _trace(trace, device),
         "small": _trace(drawn.program(seed), "sim:64MiB"),
         "changes": api.diff(trace, other, device=device),
+        "changed calls": api.diff(_recording(seed, folder), _recording(seed + 1, folder)),
     }
     if seed % 3 == 0:
         found["fits"] = api.check(trace, device, everything=True)
-    return {name: facts(answer) for name, answer in found.items()}
+    return {name: _told(answer) for name, answer in found.items()}
+
+
+def _recording(seed: int, folder: Path) -> Trace:
+    content = drawn.snapshot(seed % 2, "caching")
+    del content["device_traces"][0][: Random(seed).randrange(12)]
+    path = folder / "recording.pickle"
+    path.write_bytes(snapshots.pickled(content))
+    return read(path)
+
+
+def _told(answer: Any) -> Any:
+    """The facts of an answer, and how many words it has."""
+    text = answer.to_json() if isinstance(answer, pd.DataFrame) else repr(answer)
+    return [facts(answer), text.count(" ")]
 
 
 @pytest.mark.parametrize("first", range(0, 30, 2))
-def test_drawn_programs(first: int, gold: Gold) -> None:
-    found = {str(seed): outcome(_of_program, seed) for seed in (first, first + 1)}
+def test_drawn_programs(first: int, gold: Gold, tmp_path: Path) -> None:
+    found = {str(seed): outcome(_of_program, seed, tmp_path) for seed in (first, first + 1)}
     gold(f"question_programs_{first}", found)
+
+
+def _served(seed: int) -> Any:
+    """How a server answers requests whose prompts may begin alike."""
+    random = Random(seed)
+    count = random.randrange(1, 30)
+    prompt = [random.choice([16, 512, 513, 1024, 3000]) for _ in range(count)]
+    requests = Requests(
+        np.cumsum([0.0, *(random.choice([0, 0.1, 5]) for _ in range(count - 1))]),
+        np.array(prompt),
+        np.array([random.choice([1, 16, 17, 400]) for _ in range(count)]),
+        [[random.randrange(3) for _ in range(-(-one // 512))] for one in prompt]
+        if seed % 3
+        else None,
+    )
+    card, share = random.choice([("l4", 0.85), ("l4", 0.92), ("h100-sxm-80gb", 0.25)])
+    found = answer(asked("llama-3-8b", engine=random.choice(ENGINES), card=card, share=share))
+    return facts(load(found, requests, random.choice([1024, 8192])))
+
+
+def test_servers(gold: Gold) -> None:
+    gold("question_servers", {str(seed): outcome(_served, seed) for seed in range(60)})
 
 
 def test_searches_for_a_value(gold: Gold) -> None:
