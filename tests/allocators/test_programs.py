@@ -33,6 +33,8 @@ def test_every_strategy_serves_a_program(start: START, driver: Driver, spec: str
     assert use.gpu_peak_used >= use.stats.peak_requested
     row = use.row()
     assert row["peak_reserved"] == use.stats.peak_reserved
+    share = use.stats.peak_allocated / use.stats.peak_reserved
+    assert (row["utilization"], row["fragmentation_ratio"]) == (share, 1 - share)
     assert row["device_seconds_source"] == "measured"
     program.close()
     assert driver.outstanding() == {}

@@ -59,6 +59,7 @@ _ROWS: dict[str, list[dict[str, Any]]] = {
     "equal": [row("caching"), row("bfc"), row("naive")],
     "ranked": [sized("caching", 10, 40), sized("bfc", 9.5, 60), sized("naive", 12, 20), floor()],
     "close": [sized("caching", 10, 40), sized("bfc", 9.95, 40.5), sized("slab", 10.4, 39.9)],
+    "far": [sized("caching", 10, 40), sized("bfc", 9, 60), sized("slab", 90, 20), floor()],
     "failed": [
         sized("caching", 10, 40),
         sized("bfc", 9, 30, failures=3, min_capacity=None),
@@ -166,6 +167,8 @@ def _drawn(axes: Any) -> Any:
     return {
         "limits": [*axes.get_xlim(), *axes.get_ylim()],
         "texts": [facts(text.get_text()) for text in axes.texts],
+        "labels": [facts(axes.get_xlabel()), facts(axes.get_ylabel()), facts(axes.get_title())],
+        "frames": [one.get_frame_on() for one in [axes.get_legend()] if one],
         "ticks": [text.get_text() for text in axes.get_yticklabels()],
         "bars": [
             [bar.get_x(), bar.get_width(), bar.get_height(), _color(bar)]
