@@ -185,8 +185,8 @@ def test_convolutions_need_the_same_bytes_through_both_interfaces_of_cudnn(
     assert layout[0] == layout[1]
     # A forward pass of so few pixels needs nothing. The others copy the output, too. The filter's
     # gradient has two tiles of 64 x 64 floats, and parts of their sums for each of the 132
-    # multiprocessors.
-    steps = 2 * (2 * (forward + output + 16) + 132 * 64 * 64 * 4)
+    # multiprocessors, with their counters.
+    steps = 2 * (2 * (forward + output + 16) + 132 * (64 * 64 * 4 + 4) + 159)
     assert layout[0]["float"][1] - without["float"][1] == steps
     grouped = steps + 2 * (forward + output + 16) - 2 * 3 * 16 * 3 * 3 * 16
     assert layout[0]["grouped"][1] - without["grouped"][1] == grouped

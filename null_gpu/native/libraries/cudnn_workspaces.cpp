@@ -70,6 +70,8 @@ constexpr Size kMostImages = 64;                // with such products of unalign
 constexpr Size kMostParts = 13;                 // of sums of halves
 constexpr Size kLeastParts = 3;
 constexpr Size kFewPixels = Size{1} << 14;  // whose halves are added up in one part
+constexpr Size kBesideSums = 159;           // bytes
+constexpr Size kBesideCopies = 131;         // bytes
 constexpr Size kSumsOfImage = 8;            // of a filter for each channel
 constexpr Size kMostOfTensors = 5;
 constexpr int kMeasured = 90;  // the H100's compute capability
@@ -170,6 +172,9 @@ Size transposed_or_padded(Convolution const& convolution, bool of_output, bool o
   return bytes + (of_filter ? copy_bytes(filter, out, of_group) : 0) + kAlignment;
 }
 
+// Bytes beside the parts of sums, on the H100: a counter for each part of each tile, and others.
+Size counters(Size parts) { return is_measured() ? kBesideSums + parts * sizeof(int) : 0; }
+
 // Formula "layout": the sums of a filter's gradient are over all pixels of all images. The
 // multiprocessors share the sums of a tile, and the workspace holds their parts, in floats.
 Size partial_sums(Convolution const& convolution) {
@@ -181,12 +186,15 @@ Size partial_sums(Convolution const& convolution) {
     Size const side = rows <= kSmallTile ? kSmallTile : 2 * kSmallTile;
     Size const count = tiles_of(side);
     Size const parts = count < processors() ? processors() / count * count : processors();
-    return parts * side * side * sizeof(float);
+    return parts * side * side * sizeof(float) + counters(std::max(parts, count));
   }
   Size const added = static_cast<Size>(output.sizes[0]) * pixels(output);
   Size const parts = std::min(kMostParts, processors() / tiles_of(2 * kSmallTile));
   if (added <= kFewPixels || parts < kLeastParts) return 0;
-  return parts * tiles(rows, kSmallTile) * kSmallTile * columns * sizeof(float);
+  Size const wide = columns % (2 * kSmallTile) == 0 ? 2 * kSmallTile : kSmallTile;
+  Size const count = tiles(rows, 2 * kSmallTile) * tiles(columns, wide);
+  return parts * tiles(rows, kSmallTile) * kSmallTile * columns * sizeof(float) +
+         counters(processors() / count * count);
 }
 
 // Formula "layout" for a strided filter of one pixel. sums: those of partial_sums(). Floats are
@@ -320,6 +328,17 @@ bool is_idle(Convolution const& convolution) {
   return of_lines(input) || is_strided(convolution) || made < kFewElements / 8;
 }
 
+// Formula "layout" on the H100: what the kernels for many pixels, or strided ones, have in
+// addition.
+Size beside(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  if (!is_measured() || pass == Pass::kFilterGradient) return 0;
+  bool const forward = pass == Pass::kForward;
+  Size const made = Size(input.sizes[0]) * pixels(forward ? output : input);
+  bool const many = forward ? made >= kFewPixels : made > 2 * kFewPixels || is_strided(convolution);
+  return many ? kBesideCopies : 0;
+}
+
 // Formula "layout".
 Size by_layout(Convolution const& convolution) {
   auto const& [input, filter, output, pass] = convolution;
@@ -332,7 +351,9 @@ Size by_layout(Convolution const& convolution) {
     if (input.type == kFloat && input.channels_last()) return of_few_last(convolution);
     if (pass != Pass::kInputGradient) return of_few_channels(convolution);
   }
-  return transposed_or_padded(convolution, !is_written(convolution), true) + sums;
+  bool const written = is_written(convolution);
+  Size const bytes = transposed_or_padded(convolution, !written, true) + sums;
+  return bytes == 0 || written ? bytes : bytes + beside(convolution);
 }
 
 // Keeps the bound of a convolution of floats with a filter of one pixel and few channels.
