@@ -53,9 +53,22 @@ class BlockTable:
         """The table without the other blocks."""
         return self._taken(np.flatnonzero(kept))
 
-    def with_copies(self, of: Ints, born: Floats, freed: Floats) -> BlockTable:
-        """The table with copies of blocks at its end; of: their indices."""
+    def ending(self, index: Ints, at: Floats) -> BlockTable:
+        """The table with some blocks that are freed at these instants, if not before."""
+        freed = self.freed.copy()
+        freed[index] = np.minimum(freed[index], at)
+        return replace(self, freed=freed)
+
+    def divided(self, which: Mask, parts: int) -> BlockTable:
+        """The table with some blocks of a part of their size, rounded up."""
+        return replace(self, size=np.where(which, -(-self.size // parts), self.size))
+
+    def with_copies(
+        self, of: Ints, born: Floats, freed: Floats, size: Ints | None = None
+    ) -> BlockTable:
+        """The table with copies of blocks at its end. of: their indices. size: default: theirs."""
         copies = replace(self._taken(of), born=born, freed=freed)
+        copies = copies if size is None else replace(copies, size=size)
         joined: dict[str, Any] = {
             name: np.concatenate([getattr(self, name), getattr(copies, name)]) for name in _ARRAYS
         }

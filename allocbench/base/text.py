@@ -26,6 +26,11 @@ MOST_LETTERS = 200
 """Of a word: a longer name fills a terminal or a page."""
 
 
+def upper(words: str) -> str:
+    """Words at the beginning of a sentence."""
+    return words[:1].upper() + words[1:]
+
+
 def one_line(text: str) -> str:
     """The text without line breaks and control characters; long words without their middle."""
     half = MOST_LETTERS // 2

@@ -20,16 +20,8 @@ from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE, Unchosen
 from allocbench.output.files import STDOUT, check_outputs, write_json, written
 from allocbench.output.terminal import console, plain_table, progress_bar, say
-from allocbench.reports.advice.check import (
-    ORDER,
-    RECORDED,
-    WORDS,
-    Answer,
-    RemedyKind,
-    Rest,
-    TriedChange,
-    exit_code,
-)
+from allocbench.reports.advice import check as advice
+from allocbench.reports.advice.check import Answer, RemedyKind, Rest, TriedChange
 
 if TYPE_CHECKING:
     from allocbench.inputs.question import Question
@@ -125,7 +117,7 @@ def run(
                     _show(answer, len(answers) > 1)
                     if everything:
                         _show_rest(answer, workload, given)
-    raise typer.Exit(exit_code(answers))
+    raise typer.Exit(advice.exit_code(answers))
 
 
 def _answer(
@@ -160,7 +152,7 @@ def _answer(
         return as_check(workload, question, device), None
     name, trace = question.only
     chosen = None if isinstance(question.device, Unchosen) else question.device
-    where = RECORDED if given is None and chosen is not None else ""
+    where = advice.RECORDED if given is None and chosen is not None else ""
     with progress_bar(None) as begin:
         answer = check.check(
             trace,
@@ -232,12 +224,11 @@ def _show(answer: Answer, named: bool) -> None:
 
 
 def _show_table(answers: Sequence[Answer]) -> None:
-    """Jobs by cards."""
     devices = list(dict.fromkeys(answer.device for answer in answers))
     table = plain_table("", "", *devices, "smallest card")
     for name in dict.fromkeys(answer.workload for answer in answers):
         of_job = {answer.device: answer for answer in answers if answer.workload == name}
-        cells = [WORDS[of_job[d].verdict] if d in of_job else "" for d in devices]
+        cells = [advice.WORDS[of_job[d].verdict] if d in of_job else "" for d in devices]
         card = next((a.card for a in of_job.values() if a.card), None)
         table.add_row(Text(name), *cells, card or "none")
     console().print(table)
@@ -260,7 +251,7 @@ def _show_rest(answer: Answer, workload: str, given: str | None) -> None:
 
 def _show_trials(rest: Rest) -> None:
     out = console()
-    for kind in ORDER:
+    for kind in advice.ORDER:
         trials = [trial for trial in rest.trials if trial.kind == kind]
         if kind == "card":
             _show_cards(trials)
@@ -285,7 +276,6 @@ def _show_cards(trials: Sequence[TriedChange]) -> None:
 
 
 def _telling_more(answer: Answer) -> dict[str, str]:
-    """What other commands say of a case."""
     if answer.rest is None:
         return {"explain": "every number of the input, and what follows from it"}
     told = dict(_TELL_MORE)

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 from rich.console import Console
-from rich.text import Text
 
 from allocbench.base.cards import notes
 from allocbench.base.folding import least_width
-from allocbench.output.terminal import console, fitting, left_out
+from allocbench.output.terminal import console, fitting, left_out, say
 from allocbench.reports.advice import findings
 from allocbench.reports.page import tables
 from allocbench.reports.rows import ranking, results
@@ -38,17 +37,14 @@ def show(table: pd.DataFrame, reference: str | None, everything: bool = False) -
     out = console()
     cases = ranking.cases(table)
     for case in cases:
-        for line in findings.advice(case).lines:
-            out.print(Text(f"{case.title}: {line}"))
+        say(f"{case.title}: {line}" for line in findings.advice(case).lines)
     with_cards = [case.device for case in cases if case.rows["card"].notna().any()]
     said = [line for device in with_cards for line in notes(device, everything=everything)]
-    for line in dict.fromkeys(said):
-        out.print(Text(line, "dim"))
+    say(dict.fromkeys(said), "dim")
     out.print()
     _print_tables(out, tables.comparison(table, tables.TERMINAL, reference))
     _print_tables(out, tables.geometric_means(table, tables.MEANS, reference))
-    for case in cases:
-        out.print(Text(f"{case.title}: {findings.sentence(findings.verdict(case))}"))
+    say(f"{case.title}: {findings.sentence(findings.verdict(case))}" for case in cases)
 
 
 def _print_tables(out: Console, complete: Sequence[tables.Table]) -> None:

@@ -15,11 +15,12 @@ EXAMPLES = (
     "allocbench convert snapshot.pickle:device=0 -o trace.parquet",
     "allocbench convert random:allocs=1000,max_size=4KiB -o random.csv",
 )
+_OUTPUT = "The trace file, .parquet or .csv; - is CSV on standard output."
 
 
 def run(
     source: options.WorkloadFile,
-    output: Annotated[str, options.output_option(options.TRACE_OUTPUT)],
+    output: Annotated[str, options.output_option(_OUTPUT)],
     model: options.Model = None,
     to: Annotated[
         str | None,

@@ -17,7 +17,7 @@ from allocbench.errors import UsageError
 from allocbench.inputs import DEVICE
 from allocbench.output.files import STDOUT, check_outputs, write_records, write_text, written
 from allocbench.output.stdout import tell_notes
-from allocbench.output.terminal import console, plain_table
+from allocbench.output.terminal import console, plain_table, say
 from allocbench.reports.advice import diff as words
 from allocbench.reports.rows.results import records
 
@@ -190,7 +190,6 @@ def _varied(old: str, vary: str) -> dict[str, Any]:
 
 
 def _words(found: Difference) -> list[str]:
-    """The answer in sentences."""
     names = found.old.name, found.new.name
     peaks = found.old_peak.reserved, found.between.reserved, found.new_peak.reserved
     lines = [words.headline(names, peaks)]
@@ -244,8 +243,7 @@ def _parts(found: Difference, most: int) -> list[tuple[str, str, str, str]]:
 
 def _print(found: Difference) -> None:
     out = console()
-    for line in _words(found):
-        out.print(Text(line))
+    say(_words(found))
     out.print()
     numbers = ("change", "old", "new")
     table = plain_table("what the peak of reserved bytes consists of", *numbers, "", right=numbers)

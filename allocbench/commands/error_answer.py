@@ -6,6 +6,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
@@ -17,29 +18,14 @@ from allocbench.base.text import one_line
 from allocbench.inputs import Unchosen
 from allocbench.inputs.devices import bytes_of_card
 from allocbench.output.files import STDOUT, write_json, written
-from allocbench.output.terminal import console, plain_table
+from allocbench.output.terminal import console, plain_table, say
+from allocbench.output.terminal import show as show_parts
 from allocbench.questions.error_text import by_operator, explained, on_card, verdict
 from allocbench.questions.explain import Explanation, frame
 from allocbench.questions.explain import verdict as verdict_of_replay
-from allocbench.reports.advice.check import (
-    LATER,
-    Answer,
-    Holder,
-    Verdict,
-    between_peaks,
-    by_text,
-    cannot_tell,
-    fits,
-    too_big,
-)
-from allocbench.reports.advice.error_text import (
-    FULL,
-    PIECES,
-    ErrorVerdict,
-    exactly,
-    sentences,
-    shown,
-)
+from allocbench.reports.advice import check as words
+from allocbench.reports.advice.check import Answer, Holder, Verdict
+from allocbench.reports.advice.error_text import ErrorVerdict, exactly, sentences, shown
 from allocbench.reports.rows.results import records
 from allocbench.workloads.formats import text_of
 
@@ -64,12 +50,12 @@ def answer(
     content: ErrorText | MemoryDump,
     json: str | None,
     device: str,
-    print_failure: Callable[[Explanation], None],
+    failure_parts: Callable[[Explanation], list[Table | Group | None]],
 ) -> None:
     """Print the answer, and write the numbers as JSON if a path is given.
 
-    device: a card that somebody chose has the size that the text does not say. print_failure: what
-    prints the memory of a dump.
+    device: a card that somebody chose has the size that the text does not say. failure_parts: what
+    shows the memory of a dump.
     """
     explanation = None
     if isinstance(content, MemoryDump):
@@ -88,7 +74,7 @@ def answer(
             show()
             if explanation is not None:
                 _show_replay(explanation)
-                print_failure(explanation)
+                show_parts(failure_parts(explanation))
 
 
 def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
@@ -96,7 +82,7 @@ def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
     if isinstance(content, MemoryDump):
         kinds = sorted(content.kinds, key=lambda row: -row.size.low)
         held = tuple(Holder(row.name, row.size.low) for row in kinds)
-        told = cannot_tell("", shown(content).removesuffix("."))
+        told = words.cannot_tell("", shown(content).removesuffix("."))
         return Answer(
             one_line(name), "", "unknown", told, bound=True, when=content.when, holders=held
         )
@@ -106,9 +92,9 @@ def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
     found = verdict(error)
     headline, *rest = sentences(error, found, _instead(error))
     kind: Verdict = "unknown"
-    if found.kind == FULL and found.certain:
+    if found.kind == "full" and found.certain:
         kind = "too_big"
-    elif found.kind == PIECES and (found.certain or found.likely == "likely"):
+    elif found.kind == "pieces" and (found.certain or found.likely == "likely"):
         kind = "fragmented"
     need, size = error.needed, error.allowed or error.total
     if need is None and error.requested is not None and error.allocated is not None:
@@ -117,7 +103,7 @@ def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
         one_line(name),
         "",
         kind,
-        by_text(kind, bool(error.message), headline),
+        words.by_text(kind, bool(error.message), headline),
         need.low if need else None,
         bound=True,
         capacity=size.low if size else None,
@@ -140,11 +126,11 @@ def _by_peak(
         device = (enough or cards()[-1:])[0].device
     capacity, where = allocators.make_device(device).capacity, label(device)
     verdict: Verdict = "unknown"
-    told = between_peaks(where, allocated.middle, reserved.middle)
+    told = words.between_peaks(where, allocated.middle, reserved.middle)
     if reserved.high <= capacity:
-        verdict, told = "fits", fits(where, reserved.high, True, capacity, smallest)
+        verdict, told = "fits", words.fits(where, reserved.high, True, capacity, smallest)
     elif allocated.low > capacity:
-        verdict, told = "too_big", too_big(where, allocated.low, True, capacity)
+        verdict, told = "too_big", words.too_big(where, allocated.low, True, capacity)
     return Answer(
         one_line(name),
         where,
@@ -154,7 +140,7 @@ def _by_peak(
         bound=True,
         capacity=capacity,
         card=enough[0].name if enough else None,
-        unknown=(LATER, f"To know more: {_instead(error)}."),
+        unknown=(words.LATER, f"To know more: {_instead(error)}."),
     )
 
 
@@ -172,7 +158,6 @@ def _on(device: str, error: ErrorText) -> ErrorText:
 
 
 def _show_held(name: str, dump: MemoryDump) -> None:
-    """What a dump shows, by kind of memory, and the largest parts."""
     out = console()
     out.print(Text(shown(dump)))
     out.print()
@@ -188,14 +173,13 @@ def _show_held(name: str, dump: MemoryDump) -> None:
 
 def _show(name: str, error: ErrorText, found: ErrorVerdict) -> None:
     out = console()
-    for sentence in sentences(error, found, _instead(error)):
-        out.print(Text(sentence))
+    say(sentences(error, found, _instead(error)))
     table = plain_table(f"{name}: what the text of {error.program} says", "", "")
-    for field, words in _FIELDS.items():
+    for field, what in _FIELDS.items():
         if (amount := getattr(error, field)) is not None:
-            table.add_row(words, Text(exactly(amount)))
-    for words, amount in [*error.parts, *((f"process {n}", used) for n, used in error.others)]:
-        table.add_row(Text(words), Text(exactly(amount)))
+            table.add_row(what, Text(exactly(amount)))
+    for what, amount in [*error.parts, *((f"process {n}", used) for n, used in error.others)]:
+        table.add_row(Text(what), Text(exactly(amount)))
     if table.row_count:
         out.print()
         out.print(table)
@@ -208,7 +192,7 @@ def _show_replay(explanation: Explanation) -> None:
     """What a replay of a dump adds to what its statistics prove."""
     out = console()
     out.print()
-    if explanation.kind != FULL:
+    if explanation.kind != "full":
         out.print(Text(f"Replayed from the dump: {verdict_of_replay(explanation)}"))
         out.print()
 

@@ -18,7 +18,7 @@ from allocbench.commands import options
 from allocbench.inputs import DEVICE
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
-from allocbench.output.terminal import console, plain_table, progress_bar, say
+from allocbench.output.terminal import console, plain_table, progress_bar, say, show
 from allocbench.reports.rows.results import records
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def run(
 
     question = read_any(workload, allocator, device, model=model, outputs=[json])
     if not isinstance(question, Question):
-        error_answer.answer(workload, question, json, device, print_failure)
+        error_answer.answer(workload, question, json, device, failure_parts)
         if exit_code:
             raise typer.Exit(error_answer.as_check(workload, question, device).exit_code)
         return
@@ -98,7 +98,10 @@ def run(
                 say([explain.verdict(explanation)])
             say(notes(device, trace.provenance.device, everything), "dim")
             console().print()
-            _print(title, explanation, held)
+            told: list[Table | Group | None] = [*_holders(held, explanation)]
+            if explanation is not None:
+                told = [_facts(title, explanation), *told, *failure_parts(explanation)]
+            show(told)
     if exit_code:
         raise typer.Exit(check.exit_code(run, allocator))
 
@@ -124,27 +127,9 @@ def _records(
     return rows.assign(held=pd.Series([tuple(held.to_dict("records"))])) if told else rows
 
 
-def print_failure(explanation: Explanation) -> None:
-    """Print the map of the memory, the blocks in the way, and the changes that help."""
-    _print_parts([_map(explanation), _pins(explanation), _changes(explanation)])
-
-
-def _print(title: str, explanation: Explanation | None, held: pd.DataFrame) -> None:
-    parts = [*_holders(held, explanation)]
-    if explanation is None:
-        _print_parts(parts)
-        return
-    _print_parts([_facts(title, explanation), *parts])
-    console().print()
-    print_failure(explanation)
-
-
-def _print_parts(parts: Sequence[Table | Group | None]) -> None:
-    out = console()
-    for n, part in enumerate(part for part in parts if part is not None):
-        if n:
-            out.print()
-        out.print(part)
+def failure_parts(explanation: Explanation) -> list[Table | Group | None]:
+    """The map of the memory, the blocks in the way, and the changes that help."""
+    return [_map(explanation), _pins(explanation), _changes(explanation)]
 
 
 def _facts(title: str, explanation: Explanation) -> Table:
@@ -180,7 +165,8 @@ def _pins(explanation: Explanation) -> Table | None:
     if not rows:
         return None
     where = "one stretch of memory" if explanation.failure.in_one_stretch else "segments to release"
-    title = f"blocks in the way of the request, in {where}: {_count(len(rows), _PINS, 'largest')}"
+    count = f"{len(rows):,}" if len(rows) <= _PINS else f"the largest {_PINS} of {len(rows):,}"
+    title = f"blocks in the way of the request, in {where}: {count}"
     headings = ("size", "alloc at event", "freed at event")
     table = plain_table(title, *headings, "operator", right=headings)
     for row in sorted(rows, key=lambda row: -row["size"])[:_PINS]:
@@ -188,11 +174,6 @@ def _pins(explanation: Explanation) -> Table | None:
         cells = units.size(row["size"]), f"{row['event']:,}", freed
         table.add_row(*cells, Text(one_line(row["operator"])))
     return table
-
-
-def _count(number: int, most: int, which: str) -> str:
-    """A number, and how many of the counted things are listed if not all are."""
-    return f"{number:,}" if number <= most else f"the {which} {most} of {number:,}"
 
 
 def _changes(explanation: Explanation) -> Table | None:

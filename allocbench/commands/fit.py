@@ -179,7 +179,6 @@ def _print_filled(run: Runner, outside: Outside, rows: pd.DataFrame) -> None:
 
 
 def _filling(filled: Occupancy, outside: Outside) -> list[tuple[int, str]]:
-    """What fills a card, line by line."""
     card, parts = filled.card, filled.parts
     said = "as given" if outside.nccl is not None else "model"
     enough = ""

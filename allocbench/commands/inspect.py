@@ -107,7 +107,6 @@ def _in_words(value: object, *, inside: bool = False) -> str:
 
 
 def _pools(trace: AnyTrace, found: Contents) -> str:
-    """The private pools with their blocks, and the counts of their events."""
     pools = []
     for number, pool in enumerate(trace.pools, 1):
         what = ", ".join([f"{found.allocs_of_pool[number]:,} allocs", *pool.traits])

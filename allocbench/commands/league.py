@@ -46,23 +46,16 @@ def run(
     if json:
         write_json(as_json(found), json)
     if json != STDOUT:
-        _print(found)
+        table = plain_table("memory needed / largest load", *HEADINGS)
+        for score in found:
+            table.add_row(*cells(score))
+        table.caption = "device calls: for 1,000 events of a program; --json has each workload"
+        console().print(table)
 
 
 def cells(score: Score) -> tuple[str, ...]:
     """A row of the table; its headings are HEADINGS."""
     ratios = (score.programs, score.worst, score.adversaries, score.worst_adversary)
+    shown = [NO_DEVICE if ratio is None else f"{ratio:.4f}" for ratio in ratios]
     calls = "" if score.calls is None else f"{score.calls:.3g}"
-    return one_line(score.name), score.division, *map(_ratio, ratios), calls
-
-
-def _print(found: list[Score]) -> None:
-    table = plain_table("memory needed / largest load", *HEADINGS)
-    for score in found:
-        table.add_row(*cells(score))
-    table.caption = "device calls: for 1,000 events of a program; --json has each workload"
-    console().print(table)
-
-
-def _ratio(value: float | None) -> str:
-    return NO_DEVICE if value is None else f"{value:.4f}"
+    return one_line(score.name), score.division, *shown, calls

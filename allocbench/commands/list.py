@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench list: list the allocators, workloads, devices, workspaces, planners and formats."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import typer
 from rich.table import Table
@@ -11,15 +11,12 @@ from allocbench import allocators
 from allocbench.base import units
 from allocbench.base.cards import cards
 from allocbench.null_gpu.device import workspace_rules
-from allocbench.output.terminal import console, plain_table
+from allocbench.output.terminal import plain_table
+from allocbench.output.terminal import show as show
 from allocbench.workloads import catalog, serving
 from allocbench.workloads.formats import FORMATS
 
-EXAMPLES = (
-    "allocbench list",
-    "allocbench list allocators",
-    "allocbench list workloads",
-)
+EXAMPLES = ("allocbench list", "allocbench list allocators", "allocbench list workloads")
 
 _FEW = 5  # formats with more options refer to `list workloads`
 
@@ -160,12 +157,3 @@ PARTS: dict[str, Callable[[], list[Table]]] = {
     "formats": _formats,
 }
 """What can be listed on its own; each function has its help as docstring."""
-
-
-def show(tables: Sequence[Table]) -> None:
-    """Print tables with a line between them."""
-    out = console()
-    for n, table in enumerate(tables):
-        if n:
-            out.print()
-        out.print(table)

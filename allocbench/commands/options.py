@@ -2,6 +2,8 @@
 """Arguments and options that several commands share."""
 
 from collections.abc import Sequence
+from functools import partial
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
@@ -16,8 +18,6 @@ DEVICE_GIVEN = "allocbench.device"
 """Key of a command's `context.meta`: the device as it was written."""
 OR_COMMAND = "|-- COMMAND"
 """End of the placeholder of an argument that may also be a program."""
-NATIVE = "native"
-"""PyTorch's own allocator, which `run` leaves in place."""
 OF_PROGRAM = "Options for a program, -- COMMAND"
 """Heading of options in the help that matter only for a program."""
 _COMMON = "caching"  # the allocator of most programs
@@ -84,9 +84,7 @@ NullDevice = Annotated[
 Steps = Annotated[
     int | None,
     typer.Option(
-        metavar="N",
-        min=1,
-        help="On a null GPU: end the program after this many optimizer steps.",
+        metavar="N", min=1, help="On a null GPU: end the program after this many optimizer steps."
     ),
 ]
 Values = Annotated[
@@ -124,20 +122,15 @@ def _timeout_option(*names: str) -> Any:
     )
 
 
-def json_option(what: str) -> Any:
-    """The option --json, which names a file."""
-    return typer.Option(
-        "--json", metavar="FILE", help=f"Write {what} as JSON; - or no FILE is standard output."
-    )
+def _file_option(kind: str, what: str) -> Any:
+    about = f"Write {what} as {kind}; - or no FILE is standard output."
+    return typer.Option(f"--{kind.lower()}", metavar="FILE", help=about)
 
 
-def markdown_option(what: str) -> Any:
-    """The option --markdown, which names a file."""
-    return typer.Option(
-        "--markdown",
-        metavar="FILE",
-        help=f"Write {what} as Markdown; - or no FILE is standard output.",
-    )
+json_option = partial(_file_option, "JSON")
+"""The option --json, which names a file; about what is written."""
+markdown_option = partial(_file_option, "Markdown")
+"""The option --markdown, which names a file."""
 
 
 def output_option(about: str) -> Any:
@@ -190,12 +183,10 @@ Passes = Annotated[
     ),
 ]
 Capacity = Annotated[
-    bool,
-    typer.Option(help="Search for the smallest device that is large enough, by many replays."),
+    bool, typer.Option(help="Search for the smallest device that is large enough, by many replays.")
 ]
 Pin = Annotated[
-    int | None,
-    typer.Option(metavar="CPU", help="Run on one processor, for steadier times."),
+    int | None, typer.Option(metavar="CPU", help="Run on one processor, for steadier times.")
 ]
 Seed = Annotated[int, typer.Option(metavar="N", min=0, help="Seed of all random choices.")]
 Timeout = Annotated[float | None, _timeout_option("--timeout")]
@@ -226,10 +217,8 @@ ExitCode = Annotated[
     ),
 ]
 Everything = Annotated[
-    bool,
-    typer.Option("--all", help="Also show what is assumed about cards and allocators."),
+    bool, typer.Option("--all", help="Also show what is assumed about cards and allocators.")
 ]
-TRACE_OUTPUT = "The trace file, .parquet or .csv; - is CSV on standard output."
 Reference = Annotated[
     str | None,
     typer.Option(
@@ -238,13 +227,17 @@ Reference = Annotated[
 ]
 
 
-def html_module() -> Any:
-    """The module that makes pages; raises UsageError if its packages are not installed."""
+def imported(name: str, option: str = "") -> Any:
+    """A module of allocbench; raises UsageError, naming the option, if what it needs is missing."""
     try:
-        from allocbench.reports.page import html
+        return import_module(f"allocbench.{name}")
     except ModuleNotFoundError as error:
-        raise UsageError(f"--html: {error}") from error
-    return html
+        raise UsageError(": ".join(filter(None, (option, str(error))))) from error
+
+
+def html_module() -> Any:
+    """The module that makes pages, for --html."""
+    return imported("reports.page.html", "--html")
 
 
 def reference_of(given: str | None, specs: Sequence[str]) -> str | None:

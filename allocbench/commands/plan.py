@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from allocbench.output.files import Write
-    from allocbench.workloads import OperatorGraph
     from allocbench.workloads.block_lifetimes import Lifetimes
 
 EXAMPLES = (
@@ -40,6 +39,15 @@ EXAMPLES = (
     "allocbench plan model.tflite --planner greedy_by_size --json -",
 )
 _ALIGNMENT = 256  # bytes, as for every allocator
+_COUNTS = ("blocks", "operators", "tensors")
+_SIZES = {"height": "height", "max_load": "max load", "lower_bound": "lower bound"}
+_SIZES_OF_MODEL = {
+    "height": "arena",
+    "tflite_height": "arena in TensorFlow Lite",
+    "lower_bound": "lower bound",
+    "persistent": "variables, in an arena of their own",
+    "constant": "constants, in no arena",
+}
 
 
 def run(
@@ -103,7 +111,14 @@ def run(
     if judged and not isinstance(plannable, tuple):
         raise UsageError(f"--offsets {judged}: {source} is a model, not a trace or lifetimes")
     if isinstance(plannable, OperatorGraph):
-        model_plan = _plan_model(source, plannable, planner, alignment, time_limit)
+        with errors_naming(source), _progress() as report:
+            model_plan = plan_model(
+                plannable,
+                planner,
+                alignment=_ALIGNMENT_OF_MODEL if alignment is None else alignment,
+                time_limit=time_limit,
+                report=report,
+            )
         _write(json, model_plan.numbers, output, model_plan.write, _model_table(source, model_plan))
         return
     if isinstance(plannable, BufferAssignment):
@@ -121,14 +136,11 @@ def run(
             plan = allocators.judge(*lives, given, planner=judged)
         else:
             plan = allocators.plan(
-                *lives,
-                planner=planner,
-                alignment=alignment,
-                time_limit=time_limit,
-                report=report,
+                *lives, planner=planner, alignment=alignment, time_limit=time_limit, report=report
             )
     write = partial(write_plan, blocks, plan.offsets)
-    numbers, table = _numbers(plan, blocks.coverage), _table(source, plan)
+    numbers = _numbers(plan, blocks.coverage)
+    table = _table(source, numbers)
     if blocks.coverage:
         table.add_row("coverage", blocks.coverage)
     if xla is not None:
@@ -159,8 +171,6 @@ def _write(
     write: Callable[[BinaryIO], None],
     table: Table,
 ) -> None:
-    """Write the requested files, and print the table unless one is standard output."""
-
     def write_offsets(path: str) -> None:
         with open_output(path) as sink:
             write(sink)
@@ -169,19 +179,6 @@ def _write(
     with written(outputs, ".csv", write_offsets):
         if STDOUT not in outputs:
             console().print(table)
-
-
-def _plan_model(
-    source: str, graph: OperatorGraph, planner: str, alignment: int | None, time_limit: float
-) -> ModelPlan:
-    with errors_naming(source), _progress() as report:
-        return plan_model(
-            graph,
-            planner,
-            alignment=_ALIGNMENT_OF_MODEL if alignment is None else alignment,
-            time_limit=time_limit,
-            report=report,
-        )
 
 
 @contextmanager
@@ -203,16 +200,9 @@ def _progress() -> Iterator[Report | None]:
 
 
 def _numbers(result: PlanResult, coverage: str) -> dict[str, Any]:
-    return {
-        "planner": result.planner,
-        "blocks": len(result.offsets),
-        "height": result.height,
-        "max_load": result.max_load,
-        "lower_bound": result.lower_bound,
-        "optimal": result.optimal,
-        "seconds": result.seconds,
-        "coverage": coverage or None,
-    }
+    names = "planner", "height", "max_load", "lower_bound", "optimal", "seconds"
+    numbers = {name: getattr(result, name) for name in names}
+    return numbers | {"blocks": len(result.offsets), "coverage": coverage or None}
 
 
 def _gap(height: int, lower_bound: int) -> str:
@@ -220,37 +210,23 @@ def _gap(height: int, lower_bound: int) -> str:
     return units.percent(height / lower_bound - 1 if lower_bound else 0.0)
 
 
-def _table(source: str, result: PlanResult) -> Table:
-    table = plain_table(f"{one_line(Path(source).name)} planned by {result.planner}", "", "")
-    table.add_row("blocks", f"{len(result.offsets):,}")
-    for name in ("height", "max_load", "lower_bound"):
-        size = getattr(result, name)
-        table.add_row(name.replace("_", " "), f"{units.size(size)} ({size:,} bytes)")
-    gap = _gap(result.height, result.lower_bound)
-    table.add_row("above the lower bound", "0: optimal" if result.optimal else gap)
-    if result.seconds:
-        table.add_row("time", units.seconds(result.seconds))
+def _table(source: str, numbers: Mapping[str, Any], sizes: Mapping[str, str] = _SIZES) -> Table:
+    """The numbers of a plan. sizes: the words for those that are bytes."""
+    table = plain_table(f"{one_line(Path(source).name)} planned by {numbers['planner']}", "", "")
+    for name in _COUNTS:
+        if name in numbers:
+            table.add_row(name, f"{numbers[name]:,}")
+    for name, words in sizes.items():
+        table.add_row(words, f"{units.size(numbers[name])} ({numbers[name]:,} bytes)")
+    gap = _gap(numbers["height"], numbers["lower_bound"])
+    table.add_row("above the lower bound", "0: optimal" if numbers["optimal"] else gap)
+    if numbers["seconds"]:
+        table.add_row("time", units.seconds(numbers["seconds"]))
     return table
 
 
 def _model_table(source: str, model_plan: ModelPlan) -> Table:
-    numbers = model_plan.numbers
-    height, bound = numbers["height"], numbers["lower_bound"]
-    table = plain_table(f"{one_line(Path(source).name)} planned by {model_plan.planner}", "", "")
-    for name in ("operators", "tensors"):
-        table.add_row(name, f"{numbers[name]:,}")
-    sizes = {
-        "arena": height,
-        "arena in TensorFlow Lite": numbers["tflite_height"],
-        "lower bound": bound,
-        "variables, in an arena of their own": numbers["persistent"],
-        "constants, in no arena": numbers["constant"],
-    }
-    for title, size in sizes.items():
-        table.add_row(title, f"{units.size(size)} ({size:,} bytes)")
-    gap = "0: optimal" if numbers["optimal"] else _gap(height, bound)
-    table.add_row("above the lower bound", gap)
-    table.add_row("time", units.seconds(model_plan.seconds))
+    table = _table(source, model_plan.numbers, _SIZES_OF_MODEL)
     if not any(operator.temporaries for operator in model_plan.graph.operators):
         table.caption = (
             "The file does not contain temporaries of kernels; an interpreter needs memory for them"

@@ -5,7 +5,7 @@
 themselves, a program is just another workload.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from inspect import signature
 from typing import Annotated, Any
 
@@ -63,13 +63,14 @@ class ProgramCommand(TyperCommand):
                         f"--{name} is for a program, such as -- python train.py"
                     )
             return super().invoke(ctx)
+        from allocbench.null_gpu.launch import values_of
         from allocbench.programs.program import STEPS, ProgramSettings, asked
 
         settings = ProgramSettings(
             device=given.get("device") or recorded_on(ctx.meta.get(options.DEVICE_GIVEN)),
             steps=given["steps"] or STEPS,
             seconds=given["timeout"],
-            values=_values(given["value"]),
+            values=values_of(given["value"]),
             world=given["world"],
             again=bool(given["rerun"]),
             tell=lambda line: tell_notes([line]),
@@ -78,14 +79,7 @@ class ProgramCommand(TyperCommand):
             return super().invoke(ctx)
 
 
-def _values(given: list[str] | None) -> Mapping[str, float]:
-    from allocbench.null_gpu.launch import values_of
-
-    return values_of(given)
-
-
 def _parameters() -> list[Any]:
-    """The options of a program on the command line."""
     alone = typer.Typer(add_completion=False)
     alone.command()(_options)
     found: list[Any] = [

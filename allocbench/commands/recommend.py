@@ -51,8 +51,7 @@ def run(
         ),
     ] = "",
     orders: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Number of traces with shuffled steps to test."),
+        int, typer.Option(metavar="N", min=0, help="Number of traces with shuffled steps to test.")
     ] = ORDERS,
     budget: Annotated[
         int,
@@ -81,13 +80,7 @@ def run(
     run, device = question.runner(), label(question.device)
     with progress_bar(stages(budget)) as begin:
         found = best(
-            run,
-            label=device,
-            weights=weights,
-            orders=orders,
-            budget=budget,
-            seed=seed,
-            begin=begin,
+            run, label=device, weights=weights, orders=orders, budget=budget, seed=seed, begin=begin
         )
         study = recommend.study(run, found, device)
     with records_written(study.rows, json):

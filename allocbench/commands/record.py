@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench record: a trace of what a command's PyTorch programs allocate on GPUs."""
 
-from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -19,22 +18,13 @@ EXAMPLES = (
 _CODE = 2  # exit code if a command succeeded but left no trace
 
 
-class Labels(StrEnum):
-    """Labels of allocs."""
-
-    NONE = "none"
-    LINES = "lines"
-    OPERATORS = "operators"
-
-
 def run(
     command: Annotated[
-        list[str],
-        typer.Argument(metavar="-- COMMAND...", help="The command, after two dashes."),
+        list[str], typer.Argument(metavar="-- COMMAND...", help="The command, after two dashes.")
     ],
     output: Annotated[str, options.output_option("The trace file, .parquet or .csv.")],
     labels: Annotated[
-        Labels | None,
+        Literal["none", "lines", "operators"] | None,
         typer.Option(
             metavar="KIND",
             help="Label allocs with lines of the program or with operators, or none; both slow it"
@@ -68,8 +58,8 @@ def run(
         raise UsageError("--output -: standard output belongs to the command; name a file")
     check_trace_output(output)
     with launch.session(device, launch.Limits(steps, timeout, launch.values_of(value))) as session:
-        chosen = labels or (Labels.LINES if session.machine else Labels.NONE)
-        recorded = recording.record(command, chosen.value, last, machine=session.machine)
+        chosen = labels or ("lines" if session.machine else "none")
+        recorded = recording.record(command, chosen, last, machine=session.machine)
     tell_notes(f"a process was not recorded: {line}" for line in recorded.complaints)
     for name, trace in recorded.traces.items():
         path = beside(output, name)

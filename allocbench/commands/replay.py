@@ -115,9 +115,17 @@ def _placements_to(path: str | None) -> Iterator[Callable[[Arrays], None] | None
     if path is None:
         yield None
         return
+    import pyarrow as pa
+    import pyarrow.csv
+
     with open_output(path) as sink:
+
+        def write(placements: Arrays) -> None:
+            table = pa.table({name: placements[name] for name in _PLACEMENTS})
+            pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False))
+
         sink.write(",".join(_PLACEMENTS).encode() + b"\n")
-        yield lambda placements: _write_placements(placements, sink)
+        yield write
 
 
 def _export(
@@ -127,16 +135,7 @@ def _export(
         write(after, sink)
 
 
-def _write_placements(placements: Arrays, sink: BinaryIO) -> None:
-    import pyarrow as pa
-    import pyarrow.csv
-
-    table = pa.table({name: placements[name] for name in _PLACEMENTS})
-    pyarrow.csv.write_csv(table, sink, pyarrow.csv.WriteOptions(include_header=False))
-
-
 def _metrics(row: Row) -> Table:
-    """Every number of a row, rounded and exact."""
     title = f"{row['workload']} through {row['allocator']} on {row['device']}"
     headings = "metric", "value", "exactly"
     table = plain_table(title, *headings, right=headings[1:], spare=headings[2:])

@@ -1,17 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """allocbench report: results files to an HTML report, figures, or a table in Markdown."""
 
-from importlib import import_module
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from allocbench.commands.options import (
-    Reference,
-    markdown_option,
-    output_option,
-    reference_of,
-)
+from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.output.files import check_folder, check_outputs, write_text
 from allocbench.output.stdout import tell_notes
@@ -39,7 +33,7 @@ def run(
     ] = None,
     output: Annotated[
         str | None,
-        output_option(
+        options.output_option(
             f"Write the report as one HTML file; - is standard output. Default: {_DEFAULT}, "
             "unless another output is requested."
         ),
@@ -48,14 +42,14 @@ def run(
         str | None,
         typer.Option(metavar="DIR", help="Write every figure as SVG and PNG into a folder."),
     ] = None,
-    markdown: Annotated[str | None, markdown_option("the verdict and tables")] = None,
+    markdown: Annotated[str | None, options.markdown_option("the verdict and tables")] = None,
     history: Annotated[
         str | None,
         typer.Option(
             metavar="DIR", help="Also chart benchmarks across commits from these asv results."
         ),
     ] = None,
-    reference: Reference = None,
+    reference: options.Reference = None,
 ) -> None:
     """Make a report from saved results.
 
@@ -76,7 +70,7 @@ def run(
     if not results:
         if past is None or markdown or figures:
             raise UsageError("name files of results; only a page of --history needs none")
-        page = _imported("page.html").of_history(past, "Benchmarks across commits")
+        page = options.imported("reports.page.html").of_history(past, "Benchmarks across commits")
         write_text(page, output or _DEFAULT)
         return
     bundle_read = bundle.read_all(results)
@@ -84,19 +78,11 @@ def run(
         raise UsageError(f"{', '.join(results)}: no result rows to report")
     tell_notes(bundle_read.notes)
     names = list(bundle_read.rows["allocator"].unique())
-    base = reference_of(reference, names)
+    base = options.reference_of(reference, names)
     if markdown:
         write_text(to_markdown(bundle_read.rows, base), markdown)
     if output:
-        write = _imported("page.html").write
+        write = options.imported("reports.page.html").write
         write(bundle_read, output, command=context.obj, reference=base, history=past)
     if figures:
-        _imported("charts.figures").write(bundle_read, figures)
-
-
-def _imported(name: str) -> Any:
-    """A module of reports; raises UsageError if what it needs is not installed."""
-    try:
-        return import_module(f"allocbench.reports.{name}")
-    except ModuleNotFoundError as error:
-        raise UsageError(str(error)) from error
+        options.imported("reports.charts.figures").write(bundle_read, figures)

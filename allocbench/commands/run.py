@@ -21,7 +21,6 @@ from allocbench.allocators.spec import parse
 from allocbench.base import children, units
 from allocbench.base.text import command_text, one_line
 from allocbench.commands import options
-from allocbench.commands.options import NATIVE
 from allocbench.errors import UsageError, errors_naming
 from allocbench.null_gpu.device import KIND
 from allocbench.output.files import STDOUT, check_outputs
@@ -41,6 +40,8 @@ EXAMPLES = (
     "allocbench run --device null:rtx4090,memory=23.5GiB --allocator bfc -- python train.py",
     "allocbench run --allocator tlsf --poison -- torchrun --nproc-per-node 2 train.py",
 )
+NATIVE = "native"
+"""PyTorch's own allocator, which is left in place."""
 _HUGE = "1024TiB"  # device on which a spec is tried
 _SETTINGS = "its settings are those of PYTORCH_ALLOC_CONF"
 
@@ -114,23 +115,20 @@ def run(
         tempfile.TemporaryDirectory(prefix="allocbench-") as folder,
         launch.session(device, launch.Limits(steps, timeout, launch.values_of(value))) as session,
     ):
+        machine = session.machine
         if allocator == NATIVE:
-            ran = _run_native(command, folder, record, session.machine)
+            ran = _run_native(command, folder, record, machine)
         else:
-            ran = _run_on(allocator, command, folder, record, poison, session.machine)
-    null_name = session.machine.name if session.machine else None
+            ran = _run_on(allocator, command, folder, record, poison, machine)
+    null_name = machine.name if machine else None
     for path, trace in ran.traces.items():
         write_trace(trace, path)
     if json:
         pids = [report.pid for report in ran.reports]
+        names = [_name(one, command, several=pids.count(one.pid) > 1) for one in ran.reports]
         rows = [
-            _row(
-                report,
-                _name(report, command, several=pids.count(report.pid) > 1),
-                allocator,
-                null_name,
-            )
-            for report in ran.reports
+            _row(report, name, allocator, null_name)
+            for report, name in zip(ran.reports, names, strict=True)
         ]
         results.write(rows, json)
     _tell(ran, allocator, null_name, session.notes)
@@ -157,7 +155,7 @@ def _run_on(
     poison: bool,
     machine: Machine | None,
 ) -> _Ran:
-    """Run a command on an allocator of allocbench."""
+    from allocbench.output.files import beside
     from allocbench.programs import with_allocator
 
     names = [layer.name for layer in parse(allocator).layers]
@@ -166,18 +164,16 @@ def _run_on(
     inherited = os.environ | (machine.environment if machine else {})
     code = children.run(command, with_allocator.environment(settings, inherited)).code
     reports = list(with_allocator.reports(folder))
-    traces = {}
-    if record:
-        null_name = machine.name if machine else None
-        for path, report in zip(_paths(record, reports), reports, strict=True):
-            traces[path] = _trace(report, command, null_name)
+    traces, null_name = {}, machine.name if machine else None
+    for report in reports if record else ():
+        part = f"{report.pid}-cuda{report.ordinal}" if len(reports) > 1 else ""
+        traces[beside(str(record), part)] = _trace(report, command, null_name)
     return _Ran(code, reports, traces, with_allocator.native_only(folder))
 
 
 def _run_native(
     command: Sequence[str], folder: str, record: str | None, machine: Machine | None
 ) -> _Ran:
-    """Run a command on PyTorch's own allocator."""
     from allocbench.output.files import beside
     from allocbench.programs import with_allocator
     from allocbench.workloads import recording
@@ -198,34 +194,20 @@ def _run_native(
 
 
 def _tell(ran: _Ran, allocator: str, null_name: str | None, notes: Sequence[str]) -> None:
-    """Write what happened to standard error."""
     out = Console(stderr=True, highlight=False)
     for report in ran.reports:
         out.print(_table(report, allocator, null_name))
     tell_notes(notes)
-    for line in ran.complaints:
-        print(f"allocbench: a process was not reported: {one_line(line)}", file=sys.stderr)
-    for feature in ran.native_only:
-        print(
-            f"allocbench: the program used {feature}, which PyTorch supports only with its own "
-            "allocator",
-            file=sys.stderr,
-        )
+    lines = [f"a process was not reported: {one_line(line)}" for line in ran.complaints]
+    lines += [
+        f"the program used {feature}, which PyTorch supports only with its own allocator"
+        for feature in ran.native_only
+    ]
     if not ran.reports:
-        print(
-            "allocbench: no process reported that it used the GPU; the program ended with exit code"
-            f" {ran.code}",
-            file=sys.stderr,
-        )
-
-
-def _paths(record: str, reports: Sequence[Report]) -> list[str]:
-    """A path for each report; with several reports, process and GPU are part of the name."""
-    from allocbench.output.files import beside
-
-    if len(reports) <= 1:
-        return [record] * len(reports)
-    return [beside(record, f"{report.pid}-cuda{report.ordinal}") for report in reports]
+        none = "no process reported that it used the GPU; the program ended with exit code"
+        lines.append(f"{none} {ran.code}")
+    for line in lines:
+        print(f"allocbench: {line}", file=sys.stderr)
 
 
 def _trace(report: Report, command: Sequence[str], null_name: str | None) -> Trace:
@@ -265,7 +247,7 @@ def _row(report: Report, name: str, allocator: str, null_name: str | None) -> di
     return {
         "workload": name,
         "allocator": allocator,
-        "device": _device(report, null_name),
+        "device": null_name or f"cuda:{report.ordinal}",
         "events": report.extra["requests"] + report.extra["frees"],
         "blocks": report.extra["requests"],
         "candidate": True,
@@ -273,12 +255,8 @@ def _row(report: Report, name: str, allocator: str, null_name: str | None) -> di
     }
 
 
-def _device(report: Report, null_name: str | None) -> str:
-    return f"cuda:{report.ordinal}" if null_name is None else null_name
-
-
 def _table(report: Report, allocator: str, null_name: str | None) -> Table:
-    device = f"{_device(report, null_name)}, {report.gpu}"
+    device = f"{null_name or f'cuda:{report.ordinal}'}, {report.gpu}"
     title = f"{allocator} on {device} (process {report.pid})"
     headings = "metric", "value", "exactly"
     table = plain_table(title, *headings, right=headings[1:], spare=headings[2:])

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -13,7 +12,7 @@ from allocbench.base.spec import SpecSyntaxError, parse_numbers
 from allocbench.commands import options
 from allocbench.errors import UsageError
 from allocbench.inputs.devices import card_of
-from allocbench.output.files import STDOUT, check_outputs, written
+from allocbench.output.files import STDOUT, check_outputs, write_json, written
 
 if TYPE_CHECKING:
     from allocbench.workloads.serving.requests import Requests
@@ -31,32 +30,6 @@ _BY_THE_SERVER = (
     *("log", "requests"),
 )
 """Options for which the command of a server has its own."""
-
-
-class Engine(StrEnum):
-    """The servers whose rules are known."""
-
-    VLLM = "vllm"
-    VLLM_17 = "vllm-0.17"
-    VLLM_11 = "vllm-0.11"
-    VLLM_0 = "vllm-v0"
-    SGLANG = "sglang"
-
-
-class WeightFormat(StrEnum):
-    """How matrices of weights are stored."""
-
-    NONE = "none"
-    FP8 = "fp8"
-    INT8 = "int8"
-    INT4 = "int4"
-
-
-class CacheType(StrEnum):
-    """How keys and values are stored."""
-
-    AUTO = "auto"
-    FP8 = "fp8"
 
 
 _MOST_SIZES = 10_000  # of captured graphs
@@ -77,12 +50,12 @@ def run(
         str, typer.Option(metavar="NAME", help="The card, as in `list devices`.")
     ] = "h100-sxm-80gb",
     engine: Annotated[
-        Engine,
+        Literal["vllm", "vllm-0.17", "vllm-0.11", "vllm-v0", "sglang"],
         typer.Option(
             help="The server: vllm from 0.21 on, vllm-0.17 from 0.17 on, vllm-0.11 for V1 before"
             " that, vllm-v0 for the engine before V1."
         ),
-    ] = Engine.VLLM,
+    ] = "vllm",
     fraction: Annotated[
         float | None,
         typer.Option(
@@ -97,16 +70,16 @@ def run(
         int, typer.Option(metavar="N", min=1, max=64, help="GPUs that share the model.")
     ] = 1,
     quantization: Annotated[
-        WeightFormat | None,
+        Literal["none", "fp8", "int8", "int4"] | None,
         typer.Option(
             help="How weight matrices are stored; int4 is the format of AWQ and GPTQ. Default: as"
             " in the model's config."
         ),
     ] = None,
     kv_dtype: Annotated[
-        CacheType,
+        Literal["auto", "fp8"],
         typer.Option(help="How keys and values are stored; auto: in the data type of the model."),
-    ] = CacheType.AUTO,
+    ] = "auto",
     block_size: Annotated[
         int | None,
         typer.Option(
@@ -151,8 +124,7 @@ def run(
     log: Annotated[
         str | None,
         typer.Option(
-            metavar="FILE",
-            help="A log of requests (see `list formats`) for the server to answer.",
+            metavar="FILE", help="A log of requests (see `list formats`) for the server to answer."
         ),
     ] = None,
     requests: Annotated[
@@ -180,18 +152,19 @@ def run(
     With --run, the engine itself starts on null GPUs, with --load-format dummy instead of weights,
     and its own numbers are beside the computed ones.
     """
-    from allocbench.commands import serving_answer, serving_run  # imported late: --help stays fast
-    from allocbench.commands.server import Server
+    from allocbench.commands import serving_answer  # imported late: --help stays fast
     from allocbench.questions.occupancy import Outside
+    from allocbench.questions.serving import Server
     from allocbench.questions.serving_load import load
 
     check_outputs(json)
     if start:
         for name in _BY_THE_SERVER:
-            if _is_given(ctx, name):
+            source = ctx.get_parameter_source(name)
+            if source is not None and source.name == "COMMANDLINE":
                 raise UsageError(f"--{name.replace('_', '-')}: with --run, the server has its own")
         outside = Outside(context=context, other=other, nccl=nccl)
-        serving_run.run(words, device, outside, timeout or _TIMEOUT, json)
+        serving_answer.run(words, device, outside, timeout or _TIMEOUT, json)
         return
     if timeout is not None:
         raise UsageError("--timeout is for --run")
@@ -205,7 +178,7 @@ def run(
         Outside(context=context, other=other, ranks=tensor_parallel, nccl=nccl),
         fraction,
         quantization,
-        kv_dtype is CacheType.FP8,
+        kv_dtype == "fp8",
         block_size,
         max_model_len,
         max_num_batched_tokens,
@@ -214,21 +187,18 @@ def run(
     )
     found, longest = server.answer()
     served = None if log is None else load(found, _requests(log, requests), longest)
-    write = partial(serving_answer.write, words[0], found, served)
+    write = partial(write_json, serving_answer.told(words[0], found, served))
     with written({json: write}, ".json", write):
         if json != STDOUT:
             serving_answer.show(words[0], found, served, longest)
 
 
-def _is_given(ctx: typer.Context, name: str) -> bool:
-    source = ctx.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
 def _sizes(text: str | None) -> tuple[int, ...] | None:
     """The sizes of --capture-sizes; raises UsageError."""
-    if text is None or text == "none":
-        return None if text is None else ()
+    if text is None:
+        return None
+    if text == "none":
+        return ()
     try:
         sizes = parse_numbers(text)
     except SpecSyntaxError:

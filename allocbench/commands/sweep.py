@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,7 +17,7 @@ from allocbench.errors import UsageError
 from allocbench.inputs import ALL, DEVICE
 from allocbench.output.files import STDOUT, check_outputs
 from allocbench.output.stdout import tell_notes
-from allocbench.output.terminal import console, progress_bar
+from allocbench.output.terminal import console, progress_bar, say
 from allocbench.reports.rows import results
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def run(
     if output == STDOUT:
         raise UsageError("--output -: results are added to a file; --json - prints rows")
     check_outputs(output, json)
-    sweeping = _sweeper()
+    sweeping = options.imported("sweeps.sweep")
     traces = load_all(workloads, model)
     if not device and (chosen := failed_on(DEVICE, traces)) != DEVICE:
         places = [chosen]
@@ -127,11 +126,10 @@ class _Progress(ExitStack):
 
 
 def _tell(swept: pd.DataFrame, added: int, path: str) -> None:
-    """Print what the file of the sweep has now, and the runs that failed."""
     out = console()
     earlier = max(0, len(swept) - added)
-    out.print(Text(f"{path}: {len(swept):,} rows, {earlier:,} of them from earlier sweeps"))
-    out.print(Text(f"allocbench report {shlex.quote(path)} makes a report of these rows"))
+    say([f"{path}: {len(swept):,} rows, {earlier:,} of them from earlier sweeps"])
+    say([f"allocbench report {shlex.quote(path)} makes a report of these rows"])
     for row in swept[swept["error"].notna()].to_dict("records"):
         name = f"{row['workload']} {row['allocator']} {row['device']}"
         out.print(Text(f"error: {name}: {row['error']}"), soft_wrap=True)
@@ -154,12 +152,3 @@ def _requested(
     rows = rows.assign(workload=rows["trace"].map(names))
     rows = rows.loc[pd.DataFrame(places).sort_values(list(orders)).index]
     return results.frame(rows.drop(columns=["trace", "code", "error"]))
-
-
-def _sweeper() -> ModuleType:
-    """The module `allocbench.sweeps.sweep`; raises UsageError if its packages are not installed."""
-    try:
-        from allocbench.sweeps import sweep
-    except ModuleNotFoundError as error:
-        raise UsageError(str(error)) from error
-    return sweep

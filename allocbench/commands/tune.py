@@ -13,6 +13,7 @@ from rich.text import Text
 from allocbench.base import units
 from allocbench.base.cards import label, notes
 from allocbench.base.spec import options_of
+from allocbench.base.text import upper
 from allocbench.commands import options
 from allocbench.inputs import DEVICE
 from allocbench.output.files import STDOUT, records_written
@@ -159,7 +160,7 @@ def _least(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
         )
     if not tuned.helps:
         need = needs(default.capacity or 0, bound)
-        return f"No setting saves more than 1%. {now[0].upper()}{now[1:]} {need}."
+        return f"No setting saves more than 1%. {upper(now)} {need}."
     row = next(row for row in records(trials) if row["least"])
     need = row["min_capacity"]
     fits = consequence(need, need <= run.capacity, run.capacity, where, None, bound)
@@ -186,7 +187,7 @@ def _within(row: Mapping[str, Any], trials: pd.DataFrame) -> str:
 
 def _doubt(tuned: Tuned) -> list[str]:
     """What other costs of device calls would change about what needs the least."""
-    from allocbench.questions.search import SAME_TIME
+    from allocbench.questions.tune import SAME_TIME
 
     if tuned.least is None or not tuned.rivals:
         return []

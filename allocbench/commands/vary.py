@@ -12,7 +12,7 @@ from allocbench.base import units
 from allocbench.errors import UsageError
 from allocbench.output.files import STDOUT, records_written
 from allocbench.output.stdout import tell_notes
-from allocbench.output.terminal import console, plain_table
+from allocbench.output.terminal import console, plain_table, say
 from allocbench.programs import is_program, program
 from allocbench.programs.program import ProgramWorkload
 from allocbench.questions import vary
@@ -32,9 +32,12 @@ def answer(workload: str, text: str, device: str, json: str | None) -> None:
         raise UsageError("--vary is for a program: -- python train.py --batch {batch}")
     workload_program, _ = vary.placed(program.of_text(workload), varied.name)
     if workload_program.settings.device is None and not recording.has_cuda():
-        positions = vary.on_every_card(
-            workload_program, varied, lambda probe: _tell_need(varied, probe)
-        )
+
+        def tell_need(probe: Probe) -> None:
+            need = units.size(probe.need or 0)
+            tell_notes([f"{varied.name}={probe.value} was run and needs {need}"])
+
+        positions = vary.on_every_card(workload_program, varied, tell_need)
         with records_written(pd.DataFrame(positions), json):
             if json != STDOUT:
                 _print_cards(varied, positions)
@@ -54,10 +57,6 @@ def answer(workload: str, text: str, device: str, json: str | None) -> None:
 def tell_fit(varied: Variation, probe: Probe) -> None:
     """Say how a run on one card went."""
     tell_notes([f"{varied.name}={probe.value} was run and {_outcome(probe)}"])
-
-
-def _tell_need(varied: Variation, probe: Probe) -> None:
-    tell_notes([f"{varied.name}={probe.value} was run and needs {units.size(probe.need or 0)}"])
 
 
 def _outcome(probe: Probe) -> str:
@@ -106,13 +105,13 @@ def _print_card(asked: ProgramWorkload, varied: Variation, result: Largest, devi
             f"The largest {varied.name} that fits is {result.largest}; {after} runs out of"
             f" memory{room}."
         )
-    out.print(Text(words))
+    say([words])
     if not result.monotone:
-        out.print(
-            Text(
+        say(
+            [
                 "Memory use does not always grow with the value: some larger values may fit, and"
                 " some smaller ones may not."
-            )
+            ]
         )
 
 
@@ -124,11 +123,9 @@ def _print_cards(varied: Variation, positions: Sequence[Between]) -> None:
         cells = (between.fits, between.too_large, between.estimate, between.with_setting)
         table.add_row(between.card, *("" if cell is None else str(cell) for cell in cells))
     out.print(table)
-    out.print(
-        Text(
-            "fits, too large: values that were run. estimate: the largest that should fit, from"
-            " a straight line between the two; it was not run, and --device CARD finds it exactly."
-            " with a setting: the largest that was run and fits with expandable_segments:True.",
-            "dim",
-        )
+    told = (
+        "fits, too large: values that were run. estimate: the largest that should fit, from"
+        " a straight line between the two; it was not run, and --device CARD finds it exactly."
+        " with a setting: the largest that was run and fits with expandable_segments:True."
     )
+    say([told], "dim")

@@ -42,14 +42,14 @@ _COLUMNS = (
 _SPARE = ("segment calls", "peak predicted", "peak recorded", "rules", "reserved equal")
 """Columns that a narrow terminal does without, the first of them first."""
 _WIDEST = 10_000  # characters
+_EXTENSIONS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz", ".json", ".json.gz")
 
 
 def run(
     recordings: Annotated[
         list[Path],
         typer.Argument(
-            metavar="RECORDING...",
-            help="Memory snapshots, profiler traces, or folders of them.",
+            metavar="RECORDING...", help="Memory snapshots, profiler traces, or folders of them."
         ),
     ],
     allocator: Annotated[
@@ -107,7 +107,11 @@ def _files(given: Sequence[Path]) -> tuple[list[Path], bool]:
     files: list[Path] = []
     for path in given:
         if path.is_dir():
-            inside = [file for file in sorted(path.iterdir()) if _may_be_recording(file)]
+            inside = sorted(
+                file
+                for file in path.iterdir()
+                if file.is_file() and file.name.endswith(_EXTENSIONS)
+            )
             if not inside:
                 raise UsageError(
                     f"{path}: holds no recording, a file that ends in {', '.join(_EXTENSIONS)}"
@@ -116,13 +120,6 @@ def _files(given: Sequence[Path]) -> tuple[list[Path], bool]:
         else:
             files.append(path)
     return files, len(files) > 1 or any(path.is_dir() for path in given)
-
-
-_EXTENSIONS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz", ".json", ".json.gz")
-
-
-def _may_be_recording(path: Path) -> bool:
-    return path.is_file() and path.name.endswith(_EXTENSIONS)
 
 
 def _cells(verdict: Verdict) -> list[str]:

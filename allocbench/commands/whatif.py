@@ -19,15 +19,15 @@ from allocbench.inputs import DEVICE
 from allocbench.inputs.devices import device_of
 from allocbench.output.files import STDOUT, write_records, written
 from allocbench.output.stdout import tell_notes
-from allocbench.output.terminal import console, plain_table, progress_bar
+from allocbench.output.terminal import console, plain_table, progress_bar, say
 from allocbench.reports.advice.coverage import needs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from allocbench.output.files import Write
+    from allocbench.questions.training_blocks import TrainingBlocks
     from allocbench.questions.whatif import Proposal, Proposals
-    from allocbench.workloads import Trace
 
 EXAMPLES = (
     "allocbench whatif -- python train.py",
@@ -78,7 +78,8 @@ def run(
     from allocbench.inputs import Unchosen
     from allocbench.inputs.question import read  # imported late: --help stays fast
     from allocbench.questions.check import shown
-    from allocbench.questions.whatif import frame, whatif
+    from allocbench.questions.training_blocks import TrainingBlocks
+    from allocbench.questions.whatif import combined, frame, whatif
     from allocbench.replays.runner import Runner, beside
 
     write_page = options.html_module().of_edits if html else None
@@ -100,9 +101,11 @@ def run(
     write = partial(write_records, table)
     outputs: dict[str | None, Write] = {json: write}
     if write_page:
+        blocks = TrainingBlocks(trace)
+        with progress_bar(None) as begin:
+            together = combined(answer, blocks, allocator, question.device, begin)
         headline = _headline(answer, name_of_card, bound, part)
-        together = _together(trace, answer, allocator, question.device)
-        made = _page(write_page, trace, answer, together, (headline, name_of_card), part)
+        made = _page(write_page, blocks, answer, together, (headline, name_of_card), part)
         outputs[html] = partial(write_text, made)
     with written(outputs, ".json", write):
         if STDOUT not in outputs:
@@ -130,17 +133,15 @@ def _run(answer: Proposals, workload: str, spec: str, device: str) -> Proposals:
 
 def _page(
     write: Callable[..., str],
-    trace: Trace,
+    blocks: TrainingBlocks,
     answer: Proposals,
     together: Sequence[Proposal],
     said: tuple[str, str],
     part: bool,
 ) -> str:
     """The HTML page. said: the headline, and the name of the card."""
-    from allocbench.questions.edited_curves import curve
-    from allocbench.questions.training_blocks import TrainingBlocks
+    from allocbench.questions.whatif import curve
 
-    blocks = TrainingBlocks(trace)
     as_it_is = (
         f"As it is: needs {units.size(answer.need)}, {units.size(answer.load)} in use at its peak."
     )
@@ -166,23 +167,14 @@ def _page(
     more = answer.enough.edits if answer.enough else ()
     words = [said[0], *(f"{one.how}; costs: {one.cost}" for one in more)]
     return write(
-        trace.name,
+        blocks.trace.name,
         words,
         edits,
         choices,
-        events=len(trace),
+        events=len(blocks.trace),
         capacity=answer.capacity,
         card=said[1],
     )
-
-
-def _together(trace: Trace, answer: Proposals, spec: str, device: str) -> Sequence[Proposal]:
-    """More edits together, which are replayed for the page."""
-    from allocbench.questions.edited_curves import combined
-    from allocbench.questions.training_blocks import TrainingBlocks
-
-    with progress_bar(None) as begin:
-        return combined(answer, TrainingBlocks(trace), spec, device, begin)
 
 
 def _sentence(proposal: Proposal, answer: Proposals, part: bool) -> str:
@@ -202,12 +194,10 @@ def _saving(proposal: Proposal, answer: Proposals) -> int:
 def _print(answer: Proposals, device: str, bound: bool = False, part: bool = False) -> None:
     """bound, part: whether the program may need more, and so much that its edits may not fit."""
     out = console()
-    out.print(Text(_headline(answer, device, bound, part)))
-    if answer.enough is not None:
-        for edit in answer.enough.edits:
-            out.print(Text(f"  {edit.how}; costs: {edit.cost}"))
-    for proposal in answer.fitting[1:]:
-        out.print(Text(f"or with {proposal.name}: {_about(proposal)}"))
+    enough = answer.enough.edits if answer.enough else ()
+    say([_headline(answer, device, bound, part)])
+    say(f"  {edit.how}; costs: {edit.cost}" for edit in enough)
+    say(f"or with {proposal.name}: {_about(proposal)}" for proposal in answer.fitting[1:])
     out.print()
     numbers = ("need", "saves")
     table = plain_table("each change alone, estimated", "change", *numbers, "cost", right=numbers)
@@ -220,7 +210,7 @@ def _print(answer: Proposals, device: str, bound: bool = False, part: bool = Fal
             nothing.append(edit.name)
     out.print(table)
     if nothing:
-        out.print(Text(f"These save nothing: {', '.join(nothing)}."))
+        say([f"These save nothing: {', '.join(nothing)}."])
 
 
 def _headline(answer: Proposals, device: str, bound: bool, part: bool) -> str:

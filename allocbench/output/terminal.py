@@ -66,6 +66,15 @@ def say(lines: Iterable[str], style: str = "") -> None:
         console().print(Text(line, style))
 
 
+def show(parts: Iterable[RenderableType | None]) -> None:
+    """Print parts with a line between them, without those that are None."""
+    out = console()
+    for n, part in enumerate(part for part in parts if part is not None):
+        if n:
+            out.print()
+        out.print(part)
+
+
 class _PlainTable(Table):
     """A table that stays readable on a narrow terminal.
 

@@ -4,7 +4,7 @@
 The verdict follows from the same replays as those of fit, explain and recommend.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -12,28 +12,30 @@ from typing import Literal
 import numpy as np
 
 from allocbench import allocators
-from allocbench.base.cards import cards, find, label
-from allocbench.base.text import one_line
+from allocbench.base import units
+from allocbench.base.cards import cards, find, label, notes
+from allocbench.base.text import one_line, upper
 from allocbench.errors import UsageError
 from allocbench.programs.program import ProgramWorkload
-from allocbench.questions import vary
+from allocbench.questions import ORDERS, vary
 from allocbench.questions.best import Best, best
 from allocbench.questions.explain import kind_of, leak_in_words, leak_of_failure
 from allocbench.questions.failure import Failure, first_failure, operators
 from allocbench.questions.growth import growing_reserve, leak_of, sentence
-from allocbench.questions.hazards import breaks, caveats, reserve_in_words
+from allocbench.questions.hazards import breaks, caveats, modelled, reserve_in_words
 from allocbench.questions.holding import by_kind, holders
 from allocbench.questions.switching import how
-from allocbench.questions.trials import rest
 from allocbench.questions.tune import EXPANDABLE
 from allocbench.questions.vary import Probe, Variation
 from allocbench.questions.whatif import Proposals, whatif
+from allocbench.replays.capacity import STEP
 from allocbench.replays.recorded_settings import conf, in_force, with_conf
 from allocbench.replays.runner import Runner, beside, fresh
 from allocbench.reports.advice import check as sentences
-from allocbench.reports.advice.check import Answer, Holder, Remedy, Verdict
+from allocbench.reports.advice.check import Answer, Holder, Remedy, RemedyKind, Verdict
 from allocbench.reports.advice.choosing import ROOM, kind
 from allocbench.reports.advice.recommending import LOSSES
+from allocbench.reports.rows.results import records
 from allocbench.workloads import ALLOC, Trace
 from allocbench.workloads.formats import how_to_record
 
@@ -143,8 +145,7 @@ def smaller(
     found = vary.on_card(program, varied, device, tell, quick=True)
     remedies = list[Remedy]()
     if found.largest is not None:
-        (need,) = (probe.need for probe in found.probes if probe.value == found.largest)
-        remedies.append(Remedy("batch", f"{varied.name}={found.largest}", "run", need))
+        remedies.append(Remedy("batch", f"{varied.name}={found.largest}", "run", found.need))
     enough = any(one.kind == "setting" for one in answer.remedies)
     better = None
     if not enough:
@@ -183,7 +184,7 @@ class _Case:
 
     def with_rest(self, found: Answer) -> Answer:
         """An answer with what a short one leaves out."""
-        return replace(found, rest=rest(self.run, self.allocator, self._best, self._edited))
+        return replace(found, rest=_rest(self.run, self.allocator, self._best, self._edited))
 
     def _answer(self) -> Answer:
         trace, run = self.trace, self.run
@@ -238,7 +239,6 @@ class _Case:
         return self._made("unknown", told)
 
     def _fails(self, failure: Failure) -> Answer:
-        """A request fails with the program's own settings."""
         run, trace, bound = self.run, self.trace, self.trace.coverage.bound
         operator = one_line(failure.operator)
         fails = sentences.request_fails(failure.requested, operator, failure.step)
@@ -270,7 +270,6 @@ class _Case:
 
     @cached_property
     def _best(self) -> Best:
-        """What `recommend` finds."""
         self.begin("settings and allocators")
         given, named = self.allocator, self.device
         return best(self.run, given=given, label=named, others=self.everything)
@@ -339,7 +338,6 @@ class _Case:
         return (self._remedy("card", card, spec),)
 
     def _allocators(self) -> tuple[Remedy, ...]:
-        """The allocator that `recommend` finds best."""
         chosen = self._best.advice.allocator
         if chosen is None or kind(chosen) not in LOSSES:
             return ()
@@ -359,7 +357,7 @@ class _Case:
         part = not shown(trace, run.capacity)
         remedies = tuple(replace(one, bound=part) for one in remedies[: sentences.MOST_REMEDIES])
         settings = [one.change for one in remedies[:1] if one.kind == "setting"]
-        checks = [f"{sentences.upper(line)}." for one in settings for line in caveats(one, trace)]
+        checks = [f"{upper(line)}." for one in settings for line in caveats(one, trace)]
         return Answer(
             run.workload,
             self.device,
@@ -403,7 +401,7 @@ def shown(trace: Trace, capacity: int) -> bool:
 def _lacks(trace: Trace, capacity: int) -> tuple[str, ...]:
     """What a trace lacks, and how to record it."""
     notes = (trace.coverage.sentence, str(trace.provenance.extra.get("note", "")))
-    lines = [f"{note[0].upper()}{one_line(note[1:])}." for note in notes if note]
+    lines = [f"{upper(one_line(note))}." for note in notes if note]
     return tuple(lines if shown(trace, capacity) else [*lines, *_to_know_more(trace)])
 
 
@@ -424,3 +422,87 @@ def _holders(trace: Trace, event: int | None, everything: bool) -> tuple[Holder,
     rows = by_kind(held, len(held) if everything else _MOST_PLACES)
     rows = rows[: None if everything else _MOST_HOLDERS]
     return tuple(Holder(row["kind"], row["bytes"], tuple(row["places"])) for row in rows)
+
+
+def _rest(run: Runner, allocator: str, found: Best, edited: Proposals | str) -> sentences.Rest:
+    """What was tried, and what is assumed.
+
+    allocator: the user's spec. found: what `best` says. edited: what `whatif` says, or why no part
+    of the program can be edited.
+    """
+    trials = [*_compared(found, allocator), *_searched(run, found)]
+    need, enough = run.min_capacity(allocator), set(run.cards(allocator))
+    trials += [
+        sentences.TriedChange("card", card.name, "replay", need, card.name in enough)
+        for card in cards()
+    ]
+    for one in () if isinstance(edited, str) else edited.proposals:
+        costs, fits = "; ".join(edit.cost for edit in one.edits), one.high <= run.capacity
+        trials.append(sentences.TriedChange("edit", one.name, "estimate", one.need, fits, costs))
+    trials.sort(key=lambda one: (sentences.ORDER.index(one.kind), one.need is None, one.need or 0))
+    return sentences.Rest(tuple(trials), tuple(_assumed(run, allocator, found, edited)))
+
+
+def _compared(found: Best, allocator: str) -> Iterator[sentences.TriedChange]:
+    """The settings and allocators that `best` compares."""
+    for row in records(found.rows):
+        spec, orders = row["allocator"], row["failed_orders"]
+        how = kind(spec)
+        what: RemedyKind = "allocator" if how in LOSSES else "setting"
+        note = ""
+        if row["failures"]:
+            note = f"{units.count(row['failures'], 'request')} fail{'s' * (row['failures'] == 1)}"
+        elif orders:
+            note = f"fails with the steps in {orders} of {found.orders.tried} other orders"
+        elif spec == with_conf(allocator):
+            note = "as it is"
+        fits = not row["failures"] and not orders
+        yield sentences.TriedChange(what, spec, "replay", row["min_capacity"], fits, note)
+    for spec, reason in found.excluded.items():
+        yield sentences.TriedChange("setting", spec, "replay", None, False, reason)
+
+
+def _searched(run: Runner, found: Best) -> Iterator[sentences.TriedChange]:
+    """The settings of the search that `best` does not compare, each with its need."""
+    known = {*found.rows["allocator"], *found.excluded}
+    for trial in found.tuned.trials if found.tuned else ():
+        spec = with_conf(trial.spec)
+        if spec not in known:
+            fits = not trial.failures and all(
+                order.completes(trial.spec) for order in run.other_orders(ORDERS, 0)
+            )
+            yield sentences.TriedChange(
+                "setting", spec, "replay", run.rough_capacity(trial.spec), fits
+            )
+
+
+def _assumed(run: Runner, allocator: str, found: Best, edited: Proposals | str) -> Iterator[str]:
+    trace = run.trace
+    settings = conf(in_force(allocator, trace)) or "none"
+    yield f"The program's settings of PyTorch's allocator: {settings}."
+    version = trace.provenance.torch
+    if version:
+        yield f"The recording is of PyTorch {version}, and its rules apply."
+    if trace.coverage.whole:
+        yield "The recording has the program from its first request to its last."
+    yield (
+        f"The need is the smallest multiple of {units.size(STEP)} on which a replay completes; that"
+        " of settings which the search did not pursue is up to 0.5% larger."
+    )
+    if found.tuned is None:
+        yield (
+            "Other settings were not searched: the program has room, or its largest load is more"
+            " than the device has."
+        )
+    if shuffled := found.other_orders(found.advice.chosen):
+        yield shuffled
+    if isinstance(edited, str):
+        yield f"No edit was tried: {edited}."
+    else:
+        yield (
+            "The need of an edit is an estimate, because the order of the events of an edited"
+            " program is not known; it counts as enough if the upper end of its range is."
+        )
+    yield from notes(run.device, trace.provenance.device)
+    for line in modelled([str(spec) for spec in found.rows["allocator"]]):
+        yield f"{upper(line)}."

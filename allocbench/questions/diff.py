@@ -41,22 +41,6 @@ PROGRAM, ALLOCATOR = "program", "allocator"
 BLOCKS, ROUNDING, SMALL, FREE_BYTES = "blocks", "rounding", "free in small segments", "free"
 """What a part consists of."""
 PEAK = "peak reserved"
-COLUMNS = (
-    "cause",
-    "what",
-    "kind",
-    "place",
-    "module",
-    "how",
-    "caller",
-    "old",
-    "new",
-    "change",
-    "old_blocks",
-    "new_blocks",
-    "old_coverage",
-    "new_coverage",
-)
 _NAMES = ["kind", "place", "module"]
 _LINE = re.compile(r":(\d+)(?=[: ]|$)")
 _SMALL_SEGMENT = 2 << 20  # bytes: PyTorch takes segments of this size for requests up to 1 MiB
@@ -117,7 +101,7 @@ class FirstChange:
 class Difference:
     """The difference of two peaks, and its parts.
 
-    rows: a part each, columns as `COLUMNS`, sizes in bytes; their changes add up to `change`.
+    rows: a part each, columns as in `frame`; their changes add up to `change`.
     between: the peak of the new requests under the old rules. device: that of the replays. first:
     None if the requests are the same. agreement: None if the traces are too long to align.
     """
@@ -158,7 +142,7 @@ def diff(old: Side, new: Side, device: str) -> Difference:
         *_others(PROGRAM, was, between),
         *_of_allocator(between, now),
     ]
-    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table = pd.DataFrame(rows)
     table = table[table["change"] != 0]
     order = table["change"].abs().sort_values(ascending=False, kind="stable").index
     return Difference(
@@ -189,23 +173,18 @@ def curves(found: Difference) -> Details:
 def frame(found: Difference) -> pd.DataFrame:
     """The parts, and as the last row the peak, which is their sum.
 
-    old_coverage, new_coverage: what each trace lacks of its program, null if nothing.
+    cause, what: see the constants. kind, place, module, how, caller: of blocks, else "". old, new,
+    change: bytes. old_blocks, new_blocks: null for all but blocks. old_coverage, new_coverage: what
+    each trace lacks of its program, null if nothing.
     """
-    peak = {
-        **dict.fromkeys(("cause", *_NAMES, "how", "caller"), ""),
-        "what": PEAK,
-        "old": found.old_peak.reserved,
-        "new": found.new_peak.reserved,
-        "change": found.change,
-    }
+    peak = _row("", PEAK, found.old_peak.reserved, found.new_peak.reserved)
     rows = [*records(found.rows), peak]
     kinds = dict.fromkeys(("old", "new", "change", "old_blocks", "new_blocks"), "Int64")
     parts = {
         f"{name}_coverage": side.trace.coverage.sentence or None
         for name, side in (("old", found.old), ("new", found.new))
     }
-    rows = [row | parts for row in rows]
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(kinds)
+    return pd.DataFrame([row | parts for row in rows]).astype(kinds)
 
 
 def _moment(trace: Trace, spec: str, device: str, at_load: bool = False) -> Moment:
@@ -245,7 +224,8 @@ def _of_allocator(was: Moment, now: Moment) -> Iterator[dict[str, Any]]:
 
 def _row(cause: str, what: str, old: int, new: int) -> dict[str, Any]:
     names = dict.fromkeys((*_NAMES, "how", "caller"), "")
-    return {"cause": cause, "what": what, "old": old, "new": new, "change": new - old, **names}
+    sizes = {"old": old, "new": new, "change": new - old, "old_blocks": None, "new_blocks": None}
+    return {"cause": cause, "what": what, **names, **sizes}
 
 
 def _held(old: Trace, was: int, new: Trace, now: int) -> Iterator[dict[str, Any]]:

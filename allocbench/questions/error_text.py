@@ -18,14 +18,7 @@ from dataclasses import replace
 from allocbench.base.error_text import HOST, SHARED, Amount, ErrorText, HeldBuffer, exact
 from allocbench.questions.explain import Explanation, explain
 from allocbench.replays.runner import Runner
-from allocbench.reports.advice.error_text import (
-    ENOUGH,
-    FULL,
-    PIECES,
-    SHORT,
-    UNKNOWN,
-    ErrorVerdict,
-)
+from allocbench.reports.advice.error_text import ErrorVerdict
 from allocbench.workloads.error_texts import state
 
 _LIKELY, _POSSIBLE = 4, 1.5
@@ -64,9 +57,9 @@ def _positive(difference: Amount) -> Amount | None:
 def _judged(error: ErrorText) -> ErrorVerdict:
     """What is known of the request, and of all that the program needs."""
     if error.tokens and error.tokens[0] > error.tokens[1]:
-        return ErrorVerdict(FULL, certain=True, of_all=True)
+        return ErrorVerdict("full", certain=True, of_all=True)
     of_all, of_request = _of_all(error), _of_request(error)
-    known = [one for one in (of_all, of_request) if one.kind != UNKNOWN]
+    known = [one for one in (of_all, of_request) if one.kind != "unknown"]
     return next((one for one in known if one.certain), known[0] if known else of_request)
 
 
@@ -74,16 +67,16 @@ def _of_all(error: ErrorText) -> ErrorVerdict:
     """Whether all that the program needs at once is more than what is left for it."""
     needed, room = error.needed, error.available or error.allowed or error.total
     if needed is None or room is None or needed.low <= room.high:
-        return ErrorVerdict(UNKNOWN)
+        return ErrorVerdict("unknown")
     proven = error.gaps is not None and (needed - error.gaps).low > room.high
     limited = room is error.allowed
-    return ErrorVerdict(FULL, proven, missing=needed - room, of_all=True, limited=limited)
+    return ErrorVerdict("full", proven, missing=needed - room, of_all=True, limited=limited)
 
 
 def _of_request(error: ErrorText) -> ErrorVerdict:
     requested = error.requested
     if not error.message or requested is None:
-        return ErrorVerdict(UNKNOWN)
+        return ErrorVerdict("unknown")
     free, limited = _free(error)
     most, by_limit = _most(error, free)
     if most is not None and requested.low > most.high:
@@ -92,32 +85,32 @@ def _of_request(error: ErrorText) -> ErrorVerdict:
         if by_limit and error.share:  # another setting may be in force
             proven = requested.low > (error.total or most).high
         return ErrorVerdict(
-            FULL, proven, missing=requested - most, limited=by_limit, beyond_card=beyond
+            "full", proven, missing=requested - most, limited=by_limit, beyond_card=beyond
         )
     if free is None:
-        return ErrorVerdict(UNKNOWN)
+        return ErrorVerdict("unknown")
     if requested.low > free.high:
         return replace(_short(error, requested, free), limited=limited)
     if requested.high <= free.low:
-        return ErrorVerdict(ENOUGH, certain=True)
-    return ErrorVerdict(UNKNOWN)
+        return ErrorVerdict("enough", certain=True)
+    return ErrorVerdict("unknown")
 
 
 def _short(error: ErrorText, requested: Amount, free: Amount) -> ErrorVerdict:
     """What is known where the card alone has too little."""
     missing, held = requested - free, error.unallocated
     if held is None:
-        return ErrorVerdict(SHORT, missing=missing)
+        return ErrorVerdict("short", missing=missing)
     if error.private is not None:
         held += error.private
     if requested.high > free.low + held.low:  # the printed digits do not decide it
-        return ErrorVerdict(UNKNOWN)
+        return ErrorVerdict("unknown")
     hole = error.largest_free
     if hole is not None and hole.high < requested.low:
-        return ErrorVerdict(PIECES, certain=True, missing=missing, held=held)
+        return ErrorVerdict("pieces", certain=True, missing=missing, held=held)
     times = held.middle / max(1, missing.middle)
     likely = "likely" if times >= _LIKELY else "possible" if times >= _POSSIBLE else "unlikely"
-    return ErrorVerdict(PIECES, missing=missing, held=held, likely=likely)
+    return ErrorVerdict("pieces", missing=missing, held=held, likely=likely)
 
 
 def _free(error: ErrorText) -> tuple[Amount | None, bool]:

@@ -9,6 +9,7 @@ import pandas as pd
 
 from allocbench import allocators
 from allocbench.base import units
+from allocbench.base.text import upper
 from allocbench.questions import growth, search_space
 from allocbench.questions.failure import Failure, before, first_failure, operators
 from allocbench.questions.growth import RepeatedGrowth, leak_of
@@ -205,7 +206,7 @@ def verdict(explanation: Explanation) -> str:
         if explanation.card:
             words += f"; the smallest card that is large enough is the {explanation.card}"
     grows = f"{leak_in_words(leak, failure)} " if leak else ""
-    return f"{grows}{words[0].upper()}{words[1:]}."
+    return f"{grows}{upper(words)}."
 
 
 def served(run: Runner, allocator: str, device: str) -> str:
@@ -221,7 +222,7 @@ def served(run: Runner, allocator: str, device: str) -> str:
     card = f" Smallest card: {enough['card']}." if enough["card"] else ""
     told = f"It {needs(need, coverage.bound)} and {fits}"
     words += f". {told if need <= run.capacity else hidden(coverage.held)}.{card}"
-    more = [f"{line[0].upper()}{line[1:]}." for line in modelled([allocator])]
+    more = [f"{upper(line)}." for line in modelled([allocator])]
     return " ".join([words, *growing(run, [allocator], device), *more])
 
 

@@ -14,12 +14,7 @@ from allocbench.replays.details import address_map
 from allocbench.replays.runner import fresh
 from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.workloads import FREE, MARK, Trace
-from allocbench.workloads.block_origins import (
-    OF_OPTIMIZERS,
-    derived_places,
-    names_at,
-    origins,
-)
+from allocbench.workloads.block_origins import OF_OPTIMIZERS, derived_places, names_at, origins
 
 Ints = NDArray[np.int64]
 

@@ -16,29 +16,9 @@ from allocbench.replays.recorded_settings import with_conf
 from allocbench.replays.runner import Runner
 from allocbench.workloads import Trace, lifetimes
 
-COLUMNS = (
-    "workload",
-    "allocator",
-    "candidate",
-    "min_capacity",
-    "max_load",
-    "plan_height",
-    "overhead",
-    "fails_above",
-    "card",
-    "cards",
-    "reserved",
-    "context",
-    "libraries",
-    "nccl",
-    "other",
-    "coverage",
-)
 _FILLING = ("reserved", "context", "libraries", "nccl", "other")
 _BYTES = ("min_capacity", "max_load", "plan_height", "fails_above", *_FILLING)
 _ALIGNMENT = 256  # bytes: that of every allocator
-
-
 _NOTHING_SAID = Outside()
 _PYTORCH = "caching"
 
@@ -100,6 +80,10 @@ def fit(
     for spec in specs:
         begin(spec)
         least, cards = run.min_capacity(spec), run.cards(spec, outside.free)
+        filling = dict[str, int | None].fromkeys(_FILLING)
+        if cards and run.simulated:
+            filled = occupancy(run, spec, find(cards[0])[0], outside)
+            filling = {"reserved": filled.reserved, **filled.parts}
         rows.append(
             {
                 "workload": run.workload,
@@ -112,19 +96,8 @@ def fit(
                 "fails_above": max(run.boundary(spec, above=True).fails_above, default=None),
                 "card": cards[0] if cards else None,
                 "cards": cards,
+                **filling,
                 "coverage": run.trace.coverage.sentence or None,
-                **_filling(run, spec, cards, outside),
             }
         )
-    return pd.DataFrame(rows, columns=list(COLUMNS)).astype(dict.fromkeys(_BYTES, "Int64"))
-
-
-def _filling(
-    run: Runner, spec: str, cards: Sequence[str], outside: Outside
-) -> dict[str, int | None]:
-    """What fills the smallest card that is enough."""
-    if not cards or not run.simulated:
-        return dict.fromkeys(_FILLING)
-    (card,) = find(cards[0])
-    filled = occupancy(run, spec, card, outside)
-    return {"reserved": filled.reserved, **filled.parts}
+    return pd.DataFrame(rows).astype(dict.fromkeys(_BYTES, "Int64") if rows else {})

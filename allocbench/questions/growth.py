@@ -199,7 +199,6 @@ _RULES: Mapping[Unit, tuple[Callable[..., tuple[pd.DataFrame, int]], ...]] = {
 
 
 def _growths(found: pd.DataFrame) -> list[Growth]:
-    """The groups of blocks."""
     return [
         Growth(
             operator=str(one["operator"].iloc[0]),

@@ -112,9 +112,7 @@ def as_json(found: Sequence[Score]) -> dict[str, object]:
     return {"league": VERSION, "set": frozen(), "scores": [asdict(score) for score in found]}
 
 
-def traces(
-    workloads: Mapping[str, Mapping[str, str]],
-) -> Iterator[tuple[str, str, Trace]]:
+def traces(workloads: Mapping[str, Mapping[str, str]]) -> Iterator[tuple[str, str, Trace]]:
     """Part, name and trace of each workload; raises LeagueError for one that has changed."""
     for part, digests in workloads.items():
         for workload, expected in digests.items():

@@ -10,14 +10,16 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from allocbench import allocators
 from allocbench.base import units
 from allocbench.base.cards import Card
+from allocbench.errors import UsageError
 from allocbench.questions.occupancy import Outside
 from allocbench.workloads import Provenance
 from allocbench.workloads.events import Events
-from allocbench.workloads.serving import engines
+from allocbench.workloads.serving import architectures, engines, model_configs
 from allocbench.workloads.serving.architectures import Architecture
 from allocbench.workloads.serving.engines import SELECTING, SGLANG, V1, VLLM, Batch
 from allocbench.workloads.vocabulary import TraceError
@@ -164,11 +166,84 @@ def longest_sequence(asked: Callable[[int], Asked], most: int) -> int:
     return bisect_left(range(1, most), True, key=lambda tokens: room(tokens) < tokens)
 
 
+@dataclass(frozen=True)
+class Server:
+    """A server. None: what the engine or the model itself says.
+
+    model: a listed one, or its config.json or the folder of this file. quantization, fp8_cache: how
+    weights and the KV cache are stored. positions: tokens of the longest sequence. tokens, rows,
+    captured: as in `engines.Batch`. The others are as in `Asked`.
+    """
+
+    model: str
+    engine: str
+    card: Card
+    outside: Outside
+    share: float | None = None
+    quantization: str | None = None
+    fp8_cache: bool = False
+    block_tokens: int | None = None
+    positions: int | None = None
+    tokens: int | None = None
+    rows: int | None = None
+    captured: tuple[int, ...] | None = None
+
+    def answer(self) -> tuple[CardParts, int]:
+        """What fills its card, and the tokens of its longest sequence.
+
+        Raises UsageError if the engine would refuse to start, and TraceError for a model that is
+        not known.
+        """
+        architecture = self._architecture()
+        longest = self.positions or architecture.positions
+        if longest > architecture.positions:
+            raise UsageError(
+                f"--max-model-len {longest:,}: the model has {architecture.positions:,} positions"
+            )
+        found = answer(self._asked(architecture, longest))
+        if self.engine != engines.SGLANG and found.tokens < longest:
+            fits = longest_sequence(lambda most: self._asked(architecture, most), longest)
+            raise UsageError(
+                f"{self.engine} would refuse to start: its KV cache holds {found.tokens:,} tokens,"
+                f" fewer than a sequence of {longest:,}; the largest --max-model-len that fits is"
+                f" {fits:,}"
+            )
+        return found, longest
+
+    def _architecture(self) -> Architecture:
+        if self.model in architectures.LISTED or not Path(self.model).exists():
+            whole = architectures.listed(self.model)
+        else:
+            whole = model_configs.read(Path(self.model), quantized=self.quantization is None)
+        stored = architectures.Stored(
+            tensor_parallel=self.outside.ranks,
+            quantization=self.quantization,
+            kv_bytes=1 if self.fp8_cache else None,
+        )
+        return architectures.divided(whole, stored)
+
+    def _asked(self, architecture: Architecture, positions: int) -> Asked:
+        card, ranks = self.card, self.outside.ranks
+        batch = engines.batch(
+            self.engine,
+            card.usable,
+            positions,
+            ranks=ranks,
+            small_batches="a100" in card.name.lower(),
+            tokens=self.tokens,
+            rows=self.rows,
+            captured=self.captured,
+        )
+        share = self.share or engines.share(self.engine, card.usable, ranks, batch)
+        blocks = self.block_tokens or (1 if self.engine == engines.SGLANG else 16)
+        return Asked(architecture, self.engine, card, batch, blocks, share, self.outside)
+
+
 def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:
     """The parts of the card, and the blocks of the KV cache; raises as `answer` does."""
-    weights = _peak(asked, _write_weights)
-    activations = _peak(asked, _write_profile)
-    pool = _reserved(asked, _write_graphs) if asked.batch.captured else 0
+    weights = _replayed(asked, _write_weights).peak_allocated
+    activations = _replayed(asked, _write_profile).peak_allocated
+    pool = _replayed(asked, _write_graphs).peak_reserved if asked.batch.captured else 0
     driver = _graph_layer(asked) * asked.model.model.layers * graphs(asked)
     base = _base(asked)
     room = int(base * asked.share) - _fixed(asked, weights, activations, pool + driver)
@@ -180,8 +255,8 @@ def _filled(asked: Asked) -> tuple[tuple[Line, ...], int]:
             f" the activations {activations / _GIB:.2f} GiB"
         )
     cache = sum(kv_sizes(asked, blocks))
-    served = _reserved(asked, lambda events, asked: _write_server(events, asked, blocks))
-    wasted = served - weights - cache - activations
+    served = _replayed(asked, lambda events, asked: _write_server(events, asked, blocks))
+    wasted = served.peak_reserved - weights - cache - activations
     parts = asked.outside.parts(asked.card)
     batch = f"{asked.batch.tokens:,} tokens, {asked.batch.sampled:,} rows of logits"
     lines = (
@@ -209,8 +284,9 @@ def _asleep(asked: Asked, lines: Sequence[Line]) -> Asleep:
     The workspace of cuBLAS stays, and the pool of the graphs, which lies outside of that memory.
     """
     stays = sum(line.size for line in lines if line.name in _STAYS_ASLEEP)
-    workspace = _reserved(asked, lambda events, asked: _alloc(events, [_workspace(asked)]))
-    return Asleep(stays + workspace, _reserved(asked, _write_weights))
+    workspace = _replayed(asked, lambda events, asked: _alloc(events, [_workspace(asked)]))
+    weights = _replayed(asked, _write_weights)
+    return Asleep(stays + workspace.peak_reserved, weights.peak_reserved)
 
 
 def _left(asked: Asked, lines: Sequence[Line]) -> int:
@@ -322,16 +398,8 @@ def _alloc(events: Events, sizes: Sequence[int]) -> None:
 Write = Callable[[Events, Asked], None]
 
 
-def _stats(asked: Asked, write: Write) -> allocators.Stats:
+def _replayed(asked: Asked, write: Write) -> allocators.Stats:
     events = Events()
     write(events, asked)
     allocator = allocators.make(_ALLOCATOR, allocators.make_device(_UNLIMITED))
     return allocators.replay(events.trace(Provenance()), allocator).stats
-
-
-def _peak(asked: Asked, write: Write) -> int:
-    return _stats(asked, write).peak_allocated
-
-
-def _reserved(asked: Asked, write: Write) -> int:
-    return _stats(asked, write).peak_reserved

@@ -6,6 +6,7 @@ the size of a block. Passes take modelled time: the card's memory bandwidth, and
 that its tensor cores can do.
 """
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -13,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from allocbench.base.cards import Card
-from allocbench.questions.growing_cache import GrowingCache
 from allocbench.questions.serving import Asked, CardParts
 from allocbench.workloads.events import Events
 from allocbench.workloads.generator import settle
@@ -31,6 +31,7 @@ _KV_PAGE = "kv_page"
 _MAPPED = 2 << 20  # bytes that a page of kvcached has at least
 _MOST, _LEAST = 1024.0, 1 / 1024  # relative arrival rates
 _PRECISION = 1.02
+_FEWEST_KEPT, _MOST_KEPT = 5, 10  # pages of kvcached without a block that stay mapped
 _SMALLEST_PAGE = 16  # tokens: smaller blocks are not followed one by one
 
 
@@ -60,6 +61,83 @@ class _Pages(Events):
 
     def expect(self, allocs: int) -> None:
         pass
+
+
+class GrowingCache:
+    """A KV cache of so many pages in virtual memory, which are mapped when a block needs them.
+
+    The rules are those of `KVCacheManager` and `PageAllocator` in kvcached of August 2026. The
+    pages of one number, for keys and for values of each layer, are mapped and unmapped together. A
+    page has the blocks that lie in it as a whole.
+
+    page, block: bytes of keys or of values in one layer. kvcached maps the pages that it keeps in
+    a thread; here, they are mapped at once.
+    """
+
+    def __init__(self, page: int, block: int, pages: int) -> None:
+        self._page, self._block, self._pages = page, block, pages
+        self._unmapped, self._kept = deque(range(pages)), deque[int]()
+        self._free: dict[int, list[int]] = {}  # blocks, of pages with some; by the last change
+        self._refill()
+
+    @property
+    def mapped(self) -> int:
+        """The number of pages that have memory."""
+        return self._pages - len(self._unmapped)
+
+    def alloc(self, count: int) -> list[int] | None:
+        """Take so many blocks; None, and none is taken, if there are too few.
+
+        They come from the page that has enough free blocks and the fewest of them; if no page has
+        enough, from the page with the most. If no page has a free block, a page is mapped.
+        """
+        pages = len(self._kept) + len(self._unmapped)
+        free_blocks = sum(map(len, self._free.values()))
+        if count > free_blocks + pages * (self._page // self._block):
+            return None
+        taken: list[int] = []
+        while (missing := count - len(taken)) > 0:
+            if not self._free and not self._open_page():
+                self.free(taken)
+                return None
+            enough = [page for page, free in self._free.items() if len(free) >= missing]
+            chosen = min if enough else max
+            page = chosen(enough or self._free, key=lambda page: len(self._free[page]))
+            free = self._free.pop(page)
+            taken += free[:missing]
+            if rest := free[missing:]:
+                self._free[page] = rest
+        return taken
+
+    def free(self, blocks: Iterable[int]) -> None:
+        """Give blocks back. Pages without a block are unmapped, except for a few."""
+        by_page: dict[int, list[int]] = {}
+        for block in blocks:
+            by_page.setdefault(block * self._block // self._page, []).append(block)
+        for page, freed in by_page.items():
+            free = self._free.pop(page, []) + freed
+            if len(free) < len(self._blocks(page)):
+                self._free[page] = free
+            else:
+                (self._kept if len(self._kept) < _MOST_KEPT else self._unmapped).append(page)
+
+    def _open_page(self) -> bool:
+        """Give the next page its blocks; False if no page is left."""
+        while self._kept or self._unmapped:
+            page = (self._kept or self._unmapped).popleft()
+            self._refill()
+            if blocks := list(self._blocks(page)):
+                self._free[page] = blocks
+                return True
+        return False
+
+    def _blocks(self, page: int) -> range:
+        begin = page * self._page
+        return range(-(-begin // self._block), (begin + self._page) // self._block)
+
+    def _refill(self) -> None:
+        while self._unmapped and len(self._kept) < _FEWEST_KEPT:
+            self._kept.append(self._unmapped.popleft())
 
 
 class _Growing(_Pages):
@@ -207,11 +285,7 @@ def _largest(found: CardParts, asked: Requests, cache: int, survived: bool) -> f
 
 
 def _serve(
-    found: CardParts,
-    asked: Requests,
-    cache_tokens: int,
-    speed: float,
-    pages: _Pages | None = None,
+    found: CardParts, asked: Requests, cache_tokens: int, speed: float, pages: _Pages | None = None
 ) -> Served:
     server_asked = found.asked
     model = server_asked.model.model

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from allocbench import allocators
 from allocbench.base import cards
@@ -179,6 +180,11 @@ class Largest:
     probes: Sequence[Probe]
 
     @property
+    def need(self) -> int | None:
+        """What the run with the largest value needs, None if that is unknown."""
+        return next((one.need for one in self.probes if one.value == self.largest), None)
+
+    @property
     def monotone(self) -> bool:
         """Whether, among the values that were run, larger ones need more and fit no better."""
         fits = [probe.fits for probe in self.probes]
@@ -187,10 +193,7 @@ class Largest:
 
 
 def search(
-    values: Sequence[int],
-    probe: Callable[[int], Probe],
-    capacity: int | None,
-    quick: bool = False,
+    values: Sequence[int], probe: Callable[[int], Probe], capacity: int | None, quick: bool = False
 ) -> Largest:
     """The largest of ascending values that fits while the next one does not.
 
@@ -264,13 +267,11 @@ def on_card(
     simulated one of the same size. tell: called with every run. quick: as for `search`. Raises as
     `program.load`.
     """
-    quiet = replace(program.settings, ample=False, quiet=True, tell=lambda line: None)
 
     def probe(value: int) -> Probe:
-        with_value = varied.of(replace(program, settings=quiet), value)
-        traces, failed = load_all(with_value)
-        needs = [_reserved(trace, device) for trace in traces.values()]
-        result = Probe(value, not failed, None if failed else max(needs))
+        traces, failed = _run(program, varied, value, ample=False)
+        runs = [Runner(trace, device).counted(ALLOCATOR) for trace in traces]
+        result = Probe(value, not failed, None if failed else max(r["peak_reserved"] for r in runs))
         tell(result)
         return result
 
@@ -314,28 +315,20 @@ def with_setting(
     larger = varied.above(largest)
     if larger is None:
         return None
-    quiet = replace(program.settings, quiet=True, tell=lambda line: None)
-    traces, _ = load_all(varied.of(replace(program, settings=quiet), larger.values[0]))
-    trace = max(traces.values(), key=lambda trace: trace.max_load)
+    traces, _ = _run(program, varied, larger.values[0])
+    trace = max(traces, key=lambda trace: trace.max_load)
     run = Runner(trace, beside(device, trace))
     if trace.max_load > run.capacity:
         return None
-    spec = best_setting(run)
-    if spec is None:
+    spec = best(run, others=False).setting
+    if spec is None or kind(spec) != "setting":
         return None
     variables = {**program.settings.variables, **dict.fromkeys(VARIABLES, conf(spec))}
     changed = replace(program, settings=replace(program.settings, variables=variables))
     found = on_card(changed, larger, device, tell, quick)
     if found.largest is None:
         return None
-    (need,) = (probe.need for probe in found.probes if probe.value == found.largest)
-    return WithSetting(spec, found.largest, need, trace.provenance.torch)
-
-
-def best_setting(run: Runner) -> str | None:
-    """The setting that `recommend` finds best, None if it is the default or nothing fits."""
-    chosen = best(run, others=False).setting
-    return chosen if chosen and kind(chosen) == "setting" else None
+    return WithSetting(spec, found.largest, found.need, trace.provenance.torch)
 
 
 def on_every_card(
@@ -345,12 +338,11 @@ def on_every_card(
 
     Raises as `program.load`.
     """
-    quiet = replace(program.settings, quiet=True, tell=lambda line: None)
     runs: list[tuple[int, list[Runner]]] = []
     for value in doubling(varied.values):
-        traces, _ = load_all(varied.of(replace(program, settings=quiet), value))
-        runs.append((value, [Runner(trace, "sim:1TiB") for trace in traces.values()]))
-        tell(Probe(value, True, _most(runs[-1][1])))
+        ranks = [Runner(trace, "sim:1TiB") for trace in _run(program, varied, value)[0]]
+        runs.append((value, ranks))
+        tell(Probe(value, True, max(map(_need, ranks))))
     positions = []
     for card in cards.cards():
         tried = [
@@ -375,15 +367,14 @@ def on_every_card(
     return positions
 
 
-def _most(ranks: Sequence[Runner]) -> int:
-    return max(map(_need, ranks))
+def _run(
+    program: ProgramWorkload, varied: Variation, value: int, **settings: Any
+) -> tuple[list[Trace], bool]:
+    """The traces of a quiet run with a value, and whether it failed; raises as `program.load`."""
+    quiet = replace(program.settings, quiet=True, tell=lambda line: None, **settings)
+    traces, failed = load_all(varied.of(replace(program, settings=quiet), value))
+    return list(traces.values()), failed
 
 
 def _need(run: Runner) -> int:
-    need: int = run.min_capacity(ALLOCATOR) or 0
-    return need
-
-
-def _reserved(trace: Trace, device: str) -> int:
-    reserved: int = Runner(trace, device).counted(ALLOCATOR)["peak_reserved"]
-    return reserved
+    return run.min_capacity(ALLOCATOR) or 0

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from allocbench.base import units
@@ -27,6 +28,9 @@ MOST_EDITS = 3
 """Edits of one proposal."""
 MOST_FITTING = 3
 """Proposals that fit, of those that ask least of the user."""
+INTERVALS = 400
+"""Of a curve."""
+_COMBINED = 4  # families
 
 
 @dataclass(frozen=True)
@@ -107,7 +111,9 @@ def whatif(
     known = [edit for edit in edits(blocks, ranks) if not edit.setting or settings]
     known = [edit for edit in known if _can_be_set(edit, spec)]
     if not known:
-        raise UsageError(_of(trace) + _missing(blocks))
+        steps = len(blocks.starts) > 1
+        missing = "what its blocks are is not" if steps else "no steps of an optimizer are"
+        raise UsageError(f"{_of(trace)}{missing} known, so no part of the program can be edited")
     need = _need(run, spec, exactly=True)
     if need == trace.coverage.held:
         held = units.size(need)
@@ -223,12 +229,6 @@ def _of(trace: Trace) -> str:
     return f"{trace.name}: " if trace.name else ""
 
 
-def _missing(blocks: TrainingBlocks) -> str:
-    if len(blocks.starts) < 2:
-        return "no steps of an optimizer are known, so no part of the program can be edited"
-    return "what its blocks are is not known, so no part of the program can be edited"
-
-
 def frame(answer: Proposals, workload: str, coverage: str) -> pd.DataFrame:
     """A row for each single edit, by need, then those of several edits that fit.
 
@@ -255,3 +255,62 @@ def frame(answer: Proposals, workload: str, coverage: str) -> pd.DataFrame:
         for proposal in answer.proposals
     ]
     return pd.DataFrame(rows).astype({"run": "Int64"})
+
+
+def combined(
+    answer: Proposals,
+    blocks: TrainingBlocks,
+    spec: str,
+    device: str,
+    begin: Callable[[str], None] = lambda name: None,
+) -> list[Proposal]:
+    """The proposals of several edits that fit, and all of two or three of the edits that save most.
+
+    The latter are the best of each of the four families that save most. begin: called with the
+    names of the edits before each replay.
+    """
+    best: dict[str, Edit] = {}
+    for proposal in sorted(answer.single, key=lambda found: found.need):
+        if proposal.need < answer.need:
+            best.setdefault(proposal.edits[0].family, proposal.edits[0])
+    first = [*best.values()][:_COMBINED]
+    chosen = [some for n in range(2, MOST_EDITS + 1) for some in combinations(first, n)]
+    found = [proposal for proposal in answer.fitting if len(proposal.edits) > 1]
+    known = [{*proposal.edits} for proposal in found]
+    for some in chosen:
+        if {*some} in known or not go_together(some):
+            continue
+        begin(" + ".join(edit.name for edit in some))
+        found.append(proposal_of(blocks, some, spec, device, answer.capacity))
+    return found
+
+
+def curve(blocks: TrainingBlocks, edits: Sequence[Edit]) -> dict[str, list[int]]:
+    """Requested bytes by kind in INTERVALS intervals of the events of the program as it is.
+
+    Each interval has the bytes at its instant with the most of all kinds together.
+    """
+    table, events = blocks.table, len(blocks.trace)
+    for edit in edits:
+        table = edit.apply(table)
+    table = table.only((table.size > 0) & (table.freed > table.born))
+    ends = np.flatnonzero(table.freed < events)
+    instant = np.concatenate([table.freed[ends], table.born])  # what is freed comes first
+    order = np.argsort(instant, kind="stable")
+    change = np.concatenate([-table.size[ends], table.size])[order]
+    kind = blocks.kind[table.origin]
+    kinds = np.concatenate([kind[ends], kind])[order]
+    load = np.cumsum(change)
+    edges = np.linspace(0, events, INTERVALS + 1)
+    bounds = np.searchsorted(instant[order], edges, side="left")
+    bounds[-1] = len(load)
+    at = [
+        low + int(np.argmax(load[low:high])) if high > low else -1
+        for low, high in zip(np.maximum(bounds[:-1] - 1, 0), bounds[1:], strict=True)
+    ]
+    return {
+        str(name): np.where(np.array(at) < 0, 0, np.cumsum(np.where(kinds == name, change, 0))[at])
+        .astype(np.int64)
+        .tolist()
+        for name in dict.fromkeys(kinds.tolist())
+    }

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias, get_args
 
 from allocbench.base import units
+from allocbench.base.text import upper
 from allocbench.reports.advice.choosing import KEEP
 from allocbench.reports.advice.coverage import hidden, needs
 
@@ -263,8 +264,7 @@ def part_fits(device: str, need: int, smallest: bool) -> str:
 def held(device: str, size: int, load: int) -> str:
     """More than the device has was reserved when the recording began."""
     return cannot_tell(
-        device,
-        f"{hidden(size)}. The largest load that was recorded is {units.size(load)}",
+        device, f"{hidden(size)}. The largest load that was recorded is {units.size(load)}"
     )
 
 
@@ -293,8 +293,3 @@ def request_fails(request: int, operator: str, step: int) -> str:
     by = f" by {operator}" if operator else ""
     where = f" in step {step:,}" if step else ""
     return f"a request for {units.size(request)}{by} fails{where}"
-
-
-def upper(words: str) -> str:
-    """Words at the beginning of a sentence."""
-    return words[:1].upper() + words[1:]

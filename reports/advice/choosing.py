@@ -112,10 +112,7 @@ class Baseline:
 
     @staticmethod
     def of(
-        rows: Sequence[dict[str, Any]],
-        weights: Weights,
-        shaky: Collection[str],
-        given: str,
+        rows: Sequence[dict[str, Any]], weights: Weights, shaky: Collection[str], given: str
     ) -> Baseline:
         """The values of these rows."""
         capacity = next((row["capacity"] for row in rows if row.get("capacity")), None)

@@ -7,6 +7,7 @@ from typing import Literal
 import pandas as pd
 
 from allocbench.base import units
+from allocbench.base.text import upper
 from allocbench.reports.advice.choosing import OTHER_COSTS, ROOM
 from allocbench.reports.advice.recommending import Advice
 from allocbench.reports.rows.results import records
@@ -84,7 +85,7 @@ def confidence(
         return Confidence("none", ())
     (row,) = [row for row in records(rows) if row["allocator"] == advice.chosen]
     doubts = int(bool(coverage)) + orders.untested
-    grounds = [f"{coverage[0].upper()}{coverage[1:]}."] if coverage else []
+    grounds = [f"{upper(coverage)}."] if coverage else []
     need, capacity = row["min_capacity"], row["capacity"]
     if need is not None:
         spare = (capacity - need) / need if need else 0.0

@@ -58,10 +58,7 @@ def what(part: Mapping[str, Any]) -> str:
 
 
 def first_change(
-    names: tuple[str, str],
-    events: tuple[int | None, int | None],
-    step: int,
-    words: tuple[str, str],
+    names: tuple[str, str], events: tuple[int | None, int | None], step: int, words: tuple[str, str]
 ) -> str:
     """Where the requests begin to differ."""
     did = [

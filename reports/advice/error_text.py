@@ -2,17 +2,13 @@
 """What the numbers in the text of an out-of-memory error mean, in sentences."""
 
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from allocbench.base import units
 from allocbench.base.cards import cards
 from allocbench.base.error_text import HOST, SHARED, Amount, ErrorText, MemoryDump
+from allocbench.base.text import upper
 
-FULL: Final = "full"
-PIECES: Final = "pieces"
-ENOUGH: Final = "enough"
-SHORT: Final = "short"
-UNKNOWN: Final = "unknown"
 Kind = Literal["full", "pieces", "enough", "short", "unknown"]
 _SETTINGS = {
     "expandable_segments": "expandable_segments:True",
@@ -82,7 +78,7 @@ def sentences(error: ErrorText, found: ErrorVerdict, instead: str) -> list[str]:
 def shown(dump: MemoryDump) -> str:
     """What a dump shows, and what it cannot."""
     return (
-        f"{_upper(dump.name)}: {units.size(dump.total)} are in use {dump.when}. It has no requests,"
+        f"{upper(dump.name)}: {units.size(dump.total)} are in use {dump.when}. It has no requests,"
         " so what else is in use, and what is free, is not known."
     )
 
@@ -110,15 +106,14 @@ def exactly(amount: Amount) -> str:
 
 
 def _headline(error: ErrorText, found: ErrorVerdict) -> str:
-    """What failed, and whether the memory was full."""
-    if found.kind == FULL:
+    if found.kind == "full":
         return _too_little(error, found) if found.of_all else _full(error, found)
-    if found.kind == PIECES:
+    if found.kind == "pieces":
         return _pieces(error, found)
-    if found.kind == ENOUGH:
+    if found.kind == "enough":
         return _enough(error, found)
     asked = _asked(error)
-    if found.kind == SHORT:
+    if found.kind == "short":
         return (
             f"{asked} is {_size(found.missing)} more than the {_size(error.free)} that"
             f" {_free(error, found)}. What the allocator holds in free blocks is not in the text,"
@@ -197,10 +192,7 @@ def _full(error: ErrorText, found: ErrorVerdict) -> str:
             " host, and its limit is not in the text."
         )
     if not found.certain and found.limited:
-        return (
-            f"Full, or nearly. {_allowed(error)[0].upper()}{_allowed(error)[1:]}, and"
-            f" {_lower(asked)} is {missing} more."
-        )
+        return f"Full, or nearly. {upper(_allowed(error))}, and {_lower(asked)} is {missing} more."
     if not found.certain:
         return (
             f"Full, or nearly. PyTorch asked for a segment of {_size(error.requested)}, {missing}"
@@ -265,10 +257,6 @@ def _asked(error: ErrorText) -> str:
     return f"The request of {_size(error.requested)}{where}{by}"
 
 
-def _upper(sentence: str) -> str:
-    return sentence[0].upper() + sentence[1:]
-
-
 def _lower(sentence: str) -> str:
     return sentence[0].lower() + sentence[1:]
 
@@ -314,7 +302,6 @@ def _least(error: ErrorText, found: ErrorVerdict) -> list[str]:
 
 
 def _users(found: ErrorVerdict) -> list[str]:
-    """Sentences on memory that the allocator does not hold."""
     lines = []
     if found.others is not None:
         lines.append(f"Other processes and the driver use {size_or_bound(found.others)}.")
@@ -328,7 +315,7 @@ def _users(found: ErrorVerdict) -> list[str]:
             f"{size_or_bound(found.together)} of the card are used outside of this allocator: by"
             " its CUDA context, by libraries and by other processes."
         )
-    return [_upper(line) for line in lines]
+    return [upper(line) for line in lines]
 
 
 def _advice(error: ErrorText, found: ErrorVerdict) -> str:
@@ -336,11 +323,11 @@ def _advice(error: ErrorText, found: ErrorVerdict) -> str:
     setting = _SETTINGS.get(error.hint)
     if setting is None:
         return ""
-    if found.kind == FULL and found.certain:
+    if found.kind == "full" and found.certain:
         return f"The message recommends {setting}, which cannot help here."
-    if found.kind == PIECES and error.hint == "expandable_segments":
+    if found.kind == "pieces" and error.hint == "expandable_segments":
         return f"The message recommends {setting}: try it first."
-    if found.kind == PIECES:
+    if found.kind == "pieces":
         return (
             f"The message recommends {setting}; expandable_segments:True is the better first try."
         )

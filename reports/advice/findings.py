@@ -1,20 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Findings in words: the verdict on a case, why its peaks differ, and why a request failed."""
+"""Findings in words: the verdict on a case, why its peaks differ, what failed and held memory."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from allocbench.base import cards, units
+from allocbench.base.text import upper
 from allocbench.reports.advice.choosing import KEEP
 from allocbench.reports.rows import ranking
 from allocbench.reports.rows.assumptions import condition
+from allocbench.reports.rows.details import Details, of_run
 from allocbench.reports.rows.ranking import FEWEST_PASSES, Case, best, ranked, tells_apart
 from allocbench.reports.rows.results import COLUMNS, SCHEMA
 
-SPEED = ("seconds_per_event_steady", "seconds_per_event_cold", "alloc_mean_seconds")
+SPEED = {
+    "seconds_per_event_steady": "",
+    "seconds_per_event_cold": " (cold)",
+    "alloc_mean_seconds": " (alloc)",
+}
+"""The metrics of speed, the first that was measured counts, and what a claim calls them."""
+_MOST_HELD = 3  # kinds or lines
 
 
 @dataclass(frozen=True)
@@ -70,31 +79,24 @@ def answer(case: Case) -> list[tuple[str, ...]]:
     One sentence instead if none fits, and for PyTorch's own allocator, which has the best setting.
     """
     found = advice(case)
-    return [
-        _choice(case, name, line) if name and name in case.rows.index else (_end(line),)
-        for name, line in zip(
-            (found.setting, None if found.allocator == KEEP else found.allocator),
-            found.lines[:2],
-            strict=bool(found.lines),
-        )
-    ]
-
-
-def _end(line: str) -> str:
-    return line.partition(": ")[2]
-
-
-def _choice(case: Case, name: str, line: str) -> tuple[str, str, str]:
-    shown = _end(line).partition(".")[0] if name == KEEP else name  # keep the default
-    card = case.number(name, "card") if "card" in case.rows else None
-    return shown, _value(case, name, "min_capacity"), str(card or "")
+    names = found.setting, None if found.allocator == KEEP else found.allocator
+    choices: list[tuple[str, ...]] = []
+    for name, line in zip(names, found.lines[:2], strict=bool(found.lines)):
+        told = line.partition(": ")[2]
+        if name and name in case.rows.index:
+            shown = told.partition(".")[0] if name == KEEP else name  # keep the default
+            card = str(case.number(name, "card") or "")
+            choices.append((shown, _value(case, name, "min_capacity"), card))
+        else:
+            choices.append((told,))
+    return choices
 
 
 def sentence(claims: Sequence[Claim]) -> str:
     """The claims as one line."""
     if not claims:
         return "No candidate served every request."
-    return " ".join(f"{claim.sentence[0].upper()}{claim.sentence[1:]}." for claim in claims)
+    return " ".join(f"{upper(claim.sentence)}." for claim in claims)
 
 
 def failed_request(row: Mapping[Any, Any]) -> str:
@@ -146,13 +148,13 @@ def _losses(case: Case, name: str) -> str:
 
 
 def _fastest(case: Case) -> Claim | None:
-    for metric in SPEED:
+    for metric, which in SPEED.items():
         if names := best(case.rows, SCHEMA[metric]):
             unit = "call" if metric.startswith("alloc") else "event"
             context = _no_difference(case, names) if len(names) > 1 else _runner_up(case, metric)
             fastest, slowest = (_value(case, names[n], metric) for n in (0, -1))
             to = "" if slowest == fastest else f" to {slowest}"
-            label = f"fastest{_which(metric)}"
+            label = f"fastest{which}"
             time = f"{fastest}{to} of host time per {unit} under allocbench run"
             column = SCHEMA[metric]
             if len(names) > units.MOST_NAMES and not tells_apart(case.rows, column, names):
@@ -178,30 +180,22 @@ def _runner_up(case: Case, metric: str) -> str:
     return f"next: {name}, {units.times(second / first)} the time" if first else ""
 
 
-def _which(metric: str) -> str:
-    return {"seconds_per_event_cold": " (cold)", "alloc_mean_seconds": " (alloc)"}.get(metric, "")
-
-
 def _least_device_time(case: Case) -> Claim | None:
     names = best(case.rows, SCHEMA["device_seconds"])
     if not names:
         return None
     source = str(case.rows.at[names[0], "device_seconds_source"])
-    if source == "estimate" and (rival := _undecided(case, names)):
+    first, *others = (ranking.estimate(case.rows, name) for name in names)
+    rivals = [n for n, other in enumerate(others, 1) if first.undecided(other)]
+    if source == "estimate" and rivals:
         label = f"least device time ({source}; it depends on the costs of device calls)"
-        when = condition(ranking.estimate(case.rows, names[0]), ranking.estimate(case.rows, rival))
-        return Claim(label, names, "", f"{names[0]} takes less than {rival} {when}" if when else "")
+        when = condition(first, others[rivals[0] - 1])
+        less = f"{names[0]} takes less than {names[rivals[0]]} {when}"
+        return Claim(label, names, "", less if when else "")
     calls = case.number(names[0], "device_calls")
     context = "" if calls is None else units.count(int(calls), "device call")
     number = f"at {_value(case, names[0], 'device_seconds')}"
     return Claim(f"least device time ({source})", names, number, context)
-
-
-def _undecided(case: Case, names: Sequence[str]) -> str | None:
-    """The first of these allocators whose order with the first depends on the assumed costs."""
-    first = ranking.estimate(case.rows, names[0])
-    others = ((name, ranking.estimate(case.rows, name)) for name in names[1:])
-    return next((name for name, other in others if first.undecided(other)), None)
 
 
 def _equal(case: Case) -> list[Claim]:
@@ -233,3 +227,55 @@ def _failed(case: Case) -> Claim | None:
 
 def _value(case: Case, name: str, metric: str) -> str:
     return ranking.text(case.rows, name, SCHEMA[metric])
+
+
+def held(details: Details, workload: str, device: str, allocator: str) -> str:
+    """What holds memory when a request fails, or at the peak: its bytes, kinds and lines.
+
+    allocator: whose first failed request counts. Empty without the tables `program` and `sites`.
+    """
+    blocks = of_run(details, "program", workload=workload)
+    if blocks.empty:
+        return ""
+    failure = of_run(details, "failures", workload=workload, device=device, allocator=allocator)
+    if failure.empty:
+        event = peak(blocks)
+        when = f"At the peak of the program (event {event:,}"
+    else:
+        event = int(failure["event"].iloc[0]) - 1
+        when = f"When a request for {units.size(failure['requested'].iloc[0])} fails (event"
+        when += f" {event + 1:,}"
+    alive = blocks[(blocks["first"] <= event) & (blocks["last"] > event)]
+    if alive.empty:
+        return ""
+    sites = of_run(details, "sites", workload=workload).reset_index(drop=True)
+    named = alive[["size", "site", "step"]].join(sites, on="site")
+    total = int(named["size"].sum())
+    step = f", step {named['step'].max()}" if named["step"].any() else ""
+    words = f"{when}{step}), {units.size(total)} are in use"
+    by = next((name for name in ("kind", "operator") if named[name].any()), "")
+    parts = [units.names(_largest(named, name, total)) for name in (by, "line") if name]
+    known = [part for part in parts if part != units.names([])]
+    if not known:
+        return f"{words}."
+    lines = f" By line: {known[1]}." if len(known) > 1 else ""
+    return f"{words}: {known[0]}.{lines}"
+
+
+def peak(blocks: pd.DataFrame) -> int:
+    """The first event after which the most bytes of a table `program` are alive."""
+    first, last = blocks["first"].to_numpy(), blocks["last"].to_numpy()
+    change = np.zeros(int(last.max()) + 1, np.int64)
+    np.add.at(change, first, blocks["size"].to_numpy())
+    np.subtract.at(change, last, blocks["size"].to_numpy())
+    return int(change.cumsum().argmax())
+
+
+def _largest(named: pd.DataFrame, column: str, total: int) -> list[str]:
+    """The values of a column with the most bytes, and their shares of all bytes."""
+    known = named[named[column] != ""]
+    sums = known.groupby(column)["size"].sum().sort_values(ascending=False, kind="stable")
+    return [
+        f"{units.size(size)} ({units.percent(size / total)}) {name}"
+        for name, size in sums.head(_MOST_HELD).items()
+    ]

@@ -22,6 +22,7 @@ from allocbench.base.files import write_bytes
 from allocbench.reports.charts.looks import FAINT, FLOOR, LABEL_LETTERS, looks_of, titles_of
 from allocbench.reports.charts.panels import (
     INK,
+    LATENCY,
     SEQUENTIAL,
     Looks,
     Timeline,
@@ -51,7 +52,6 @@ with needs_extra("report"):
     from matplotlib.ticker import NullLocator
 
 DOTS_PER_INCH = 200
-LATENCY = ("alloc_p50_seconds", "alloc_p99_seconds")
 _LINES = ("event", "requested", "allocated", "reserved")
 _MOST_POINTS = 240  # a panel is about as many pixels wide
 _SHOWN = 0.999  # quantile
@@ -95,9 +95,8 @@ def figures_of(results: Bundle) -> Iterator[tuple[str, Callable[[], Figure]]]:
         name = _file_name(case.title) or f"workload-{n}"
         taken[name] = taken.get(name, 0) + 1
         name = f"{name}-{taken[name]}" if taken[name] > 1 else name
-        mine = table[(table["workload"] == case.workload) & (table["device"] == case.device)]
-        if mine[["peak_reserved", *LATENCY]].notna().all(axis=1).any():
-            yield f"{name}-trade", partial(latency_against_memory, mine)
+        if case.rows[["peak_reserved", *LATENCY]].notna().all(axis=1).any():
+            yield f"{name}-trade", partial(latency_against_memory, case, looks)
         for key, drawn in CASE_FIGURES.items():
             run = {"workload": case.workload, "device": case.device}
             details = of_run(results.details, key, **run)
@@ -156,22 +155,18 @@ def memory_over_time(memory: pd.DataFrame, case: Case, looks: Looks) -> Figure:
     return figure
 
 
-def latency_against_memory(table: pd.DataFrame) -> Figure:
+def latency_against_memory(case: Case, looks: Looks) -> Figure:
     """Host time of an alloc, median to 99th percentile, against the peak of reserved bytes."""
-    all_cases = cases(table)
-    looks, titles = looks_of(all_cases), titles_of(all_cases)
-    most = max(len(case.allocators) for case in all_cases)
     with style():
-        figure, axes = panels(len(all_cases), max(2.6, 0.2 * most + 0.9), 2)
-        for panel, case in zip(axes, all_cases, strict=True):
-            panel.set_title(titles[case.title])
-            trade(panel, case, looks, "peak_reserved", LATENCY)
+        figure, (panel,) = panels(1, max(2.6, 0.2 * len(case.allocators) + 0.9), 1)
+        panel.set_title(titles_of([case])[case.title])
+        trade(panel, case, looks)
         keys = [
             Line2D([], [], marker="o", color=INK, ls="", label="p50"),
             Line2D([], [], marker="o", color=INK, ls="", mfc="none", label="p99"),
             Line2D([], [], color=FLOOR, lw=1, label="Pareto front of p50"),
         ]
-        if any(case.max_load for case in all_cases):
+        if case.max_load:
             keys.append(_bound_key("max load (the bound)"))
         legend(figure, keys)
     return figure

@@ -41,7 +41,7 @@ INK, GRID, PAPER = "#1d2430", "#dfe3e8", "#fefefe"
 WIDTH = 11.0  # inches: a laptop's page at 100 dots per inch
 Looks: TypeAlias = Mapping[str, Look]
 Timeline: TypeAlias = Mapping[str, NDArray[np.float64]]
-_BOUNDED = ("peak_reserved", "min_capacity")  # metrics that cannot lie below the max load
+LATENCY = ("alloc_p50_seconds", "alloc_p99_seconds")
 _SLIGHTLY = 1.25  # a floor this many times beyond the candidates still fits their axis
 
 
@@ -81,8 +81,8 @@ def legend(figure: Figure, keys: Sequence[Artist], side: Literal["top", "right"]
     """The legend outside of the panels."""
     if side == "right":
         figure.legend(handles=keys, loc="outside right upper", frameon=False, handlelength=3)
-        return
-    figure.legend(handles=keys, loc="outside upper left", ncols=len(keys), frameon=False)
+    else:
+        figure.legend(handles=keys, loc="outside upper left", ncols=len(keys), frameon=False)
 
 
 def panels(count: int, height: float, across: int) -> tuple[Figure, list[Axes]]:
@@ -134,8 +134,6 @@ def bars(panel: Axes, case: Case, column: Column, looks: Looks, bound: float | N
         height=0.7,
         color=[looks[name].color for name in ends],
     )
-    panel.set_yticks(range(len(ends)), [looks[name].label for name in ends])
-    panel.set_ylim(len(ends) - 0.5, -0.5)
     for row, (name, end) in enumerate(ends.items()):
         bar = panel.patches[row]
         if looks[name].hatch:
@@ -156,7 +154,7 @@ def bars(panel: Axes, case: Case, column: Column, looks: Looks, bound: float | N
     if column.fraction:  # a share is at most 1; the rest of the axis is for the numbers
         panel.set_xticks([tick for tick in panel.get_xticks() if 0 <= tick <= 100])
         panel.set_xlim(0, top / divisor * (1.6 if case.failed else 1.32))
-    _finish_rows(panel, _axis_label(case, column, unit))
+    _finish_rows(panel, [looks[name].label for name in ends], _axis_label(case, column, unit))
 
 
 def dots(panel: Axes, case: Case, column: Column, looks: Looks) -> None:
@@ -186,22 +184,14 @@ def dots(panel: Axes, case: Case, column: Column, looks: Looks) -> None:
             panel.plot(value / divisor, row, look.marker, color=look.color, ms=6.5)
         tip = max(ends[name]) / divisor if value else left
         _number(panel, (tip, row), case, name, column, [])
-    panel.set_yticks(range(len(values)), [looks[name].label for name in values])
-    panel.set_ylim(len(values) - 0.5, -0.5)
     panel.xaxis.set_major_locator(LogLocator(numticks=6))
     panel.xaxis.set_major_formatter(StrMethodFormatter("{x:g}"))
     panel.xaxis.set_minor_formatter(NullFormatter())
-    _finish_rows(panel, _axis_label(case, column, unit))
+    _finish_rows(panel, [looks[name].label for name in values], _axis_label(case, column, unit))
 
 
-def trade(
-    panel: Axes,
-    case: Case,
-    looks: Looks,
-    memory: str,
-    latency: tuple[str, str],
-) -> None:
-    """Two latencies against bytes, joined per allocator; names and marks on the right.
+def trade(panel: Axes, case: Case, looks: Looks) -> None:
+    """Latencies of an alloc against peak reserved bytes, joined per allocator; names on the right.
 
     A stepped line joins the candidates that no other beats in both bytes and the first latency; the
     bound on the bytes is dotted. Allocators that failed requests are only named. Axes are
@@ -212,12 +202,12 @@ def trade(
         name: (x, low, high)
         for name in case.allocators
         if name not in case.failed
-        and (x := case.number(name, memory)) is not None
-        and (low := case.number(name, latency[0])) is not None
-        and (high := case.number(name, latency[1])) is not None
+        and (x := case.number(name, "peak_reserved")) is not None
+        and (low := case.number(name, LATENCY[0])) is not None
+        and (high := case.number(name, LATENCY[1])) is not None
     }
     if not points:
-        return _say(panel, f"{SCHEMA[latency[0]].heading}: not measured")
+        return _say(panel, f"{SCHEMA[LATENCY[0]].heading}: not measured")
     candidates = [x for name, (x, *_) in points.items() if name not in case.floors]
     limit = _SLIGHTLY * max(candidates or [x for x, *_ in points.values()])
     beyond = {name: x for name, (x, *_) in points.items() if x > limit}
@@ -235,7 +225,7 @@ def trade(
         xs, ys = zip(*(points[name][:2] for name in front), strict=True)
         steps = np.array(xs) / x_unit, np.array(ys) / y_unit
         panel.step(*steps, where="post", color=FLOOR, lw=1, zorder=2)
-    bound = [] if case.max_load is None or memory not in _BOUNDED else [case.max_load / x_unit]
+    bound = [] if case.max_load is None else [case.max_load / x_unit]
     for corner in bound:
         panel.axvline(corner, color=INK, lw=0.9, ls=":")
     _span_axis(panel, "x", [*bound, *(x / x_unit for x, _, _ in points.values())])
@@ -244,7 +234,7 @@ def trade(
     failed = ", ".join(looks[name].label for name in case.failed)
     notes = (("beyond", far), ("failed requests", failed))
     more = "; ".join(f"{what}: {names}" for what, names in notes if names)
-    panel.set_xlabel(f"{SCHEMA[memory].heading}, {x_name}{f' ({more})' if more else ''}")
+    panel.set_xlabel(f"peak reserved, {x_name}{f' ({more})' if more else ''}")
     panel.set_ylabel(f"host time of one alloc, {y_name}")
     keys = [
         Line2D([], [], marker=look.marker, color=look.color, ls="", ms=6, label=look.label)
@@ -297,7 +287,9 @@ def _number(
     )
 
 
-def _finish_rows(panel: Axes, label: str) -> None:
+def _finish_rows(panel: Axes, names: Sequence[str], label: str) -> None:
+    panel.set_yticks(range(len(names)), names)
+    panel.set_ylim(len(names) - 0.5, -0.5)
     panel.set_xlabel(label)
     panel.set_ylabel("")
     panel.tick_params(axis="y", labelcolor=INK, length=0)
@@ -340,7 +332,6 @@ def _span_axis(panel: Axes, which: Literal["x", "y"], values: Sequence[float]) -
 
 
 def _say(panel: Axes, words: str) -> None:
-    """Write in a panel why it is empty."""
     panel.set_axis_off()
     panel.text(0.5, 0.5, words, ha="center", va="center", color=FAINT, transform=panel.transAxes)
 

@@ -14,12 +14,11 @@ import json
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -28,12 +27,10 @@ from numpy.typing import NDArray
 from allocbench.base.cards import label
 from allocbench.base.errors import needs_extra
 from allocbench.base.files import write_text
-from allocbench.reports.advice import findings, held
+from allocbench.reports.advice import findings
 from allocbench.reports.advice.check import Answer
-from allocbench.reports.advice.findings import Claim
 from allocbench.reports.charts.looks import Look, looks_of, looks_of_names
 from allocbench.reports.page import changes, tables
-from allocbench.reports.page.tables import Table
 from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.details import TABLES, Details, of_run
@@ -58,32 +55,10 @@ _MISSED = {
 _FROM = "compare --html, or with report after compare --results"
 _FIRST = 4  # allocators that an explorer shows at first
 _LEAST = ("min_capacity", "peak_reserved")
-_TRADED = ("peak_reserved", "alloc_p50_seconds", "alloc_p99_seconds")
+_TRADED = ["peak_reserved", "alloc_p50_seconds", "alloc_p99_seconds"]
 
 
-@dataclass(frozen=True)
-class Section:
-    """One workload on one device: its verdict and its tables.
-
-    checked: the answer of `check`, if there is one. held: what holds memory, in a sentence.
-    has: the charts that there is data for: names of tables, and "trade". blocks_left_out: how many
-    blocks of the program the page does not have, because they are too many. failures: allocators,
-    and the first request that each failed, in words.
-    """
-
-    key: str
-    case: Case
-    advice: Sequence[str]
-    answer: Sequence[tuple[str, ...]]
-    claims: tuple[Claim, ...]
-    why: str
-    checked: Answer | None
-    held: str
-    summary: Table
-    everything: Table
-    has: frozenset[str]
-    blocks_left_out: int
-    failures: tuple[tuple[str, str], ...]
+Section: TypeAlias = dict[str, Any]
 
 
 def render(
@@ -116,7 +91,7 @@ def render(
         "report.html.j2",
         _embedded(bundle_given, sections, past, looks, reference),
         sections=sections,
-        has_program=any("program" in section.has for section in sections),
+        has_program=any("program" in section["has"] for section in sections),
         means=tables.geometric_means(table, reference=reference),
         heats=tables.heats(all_cases) if len(all_cases) > 1 else [],
         history=[] if past is None else changes.benchmarks(past),
@@ -239,33 +214,39 @@ def _section(
     reference: str | None,
     answers: Mapping[tuple[str, str], Answer],
 ) -> Section:
+    """One workload on one device: its verdict and its tables.
+
+    checked: the answer of `check`, if there is one. held: what holds memory, in a sentence.
+    has: the charts that there is data for: names of tables, and "trade". blocks_left_out: how many
+    blocks of the program the page does not have, because they are too many. failures: allocators,
+    and the first request that each failed, in words.
+    """
     run = {"workload": case.workload, "device": case.device}
     has = {name for name in TABLES if not of_run(given.details, name, **run).empty}
-    if case.rows[list(_TRADED)].notna().all(axis=1).any():
+    if case.rows[_TRADED].notna().all(axis=1).any():
         has.add("trade")
     failures = of_run(given.details, "failures", **run)
     blocks = len(of_run(given.details, "program", **run))
-    return Section(
-        key=f"workload-{number}",
-        case=case,
-        advice=findings.advice(case).lines,
-        answer=findings.answer(case),
-        claims=findings.verdict(case),
-        why=findings.verdict_why(case),
-        checked=answers.get((case.workload, case.device)),
-        held=held.sentence(given.details, **run, allocator=case.reference(reference)),
-        summary=tables.case_table(case, tables.SUMMARY, reference),
-        everything=tables.case_table(case, tables.ALL, reference),
-        has=frozenset(has),
-        blocks_left_out=int(case.rows["blocks"].max()) - blocks,
-        failures=tuple(
+    return {
+        "key": f"workload-{number}",
+        "case": case,
+        "advice": findings.advice(case).lines,
+        "answer": findings.answer(case),
+        "claims": findings.verdict(case),
+        "why": findings.verdict_why(case),
+        "checked": answers.get((case.workload, case.device)),
+        "held": findings.held(given.details, **run, allocator=case.reference(reference)),
+        "summary": tables.case_table(case, tables.SUMMARY, reference),
+        "everything": tables.case_table(case, tables.ALL, reference),
+        "has": has,
+        "blocks_left_out": int(case.rows["blocks"].max()) - blocks,
+        "failures": [
             (row["allocator"], findings.failed_request(row)) for row in failures.to_dict("records")
-        ),
-    )
+        ],
+    }
 
 
 def _absent(details: Details, cases: Sequence[Case]) -> list[str]:
-    """One sentence for each case with missing charts: which, and why."""
     remarks = []
     for case in cases:
         run = {"workload": case.workload, "device": case.device}
@@ -293,7 +274,8 @@ def _embedded(
     if "blocks" in kept:
         kept |= _apart(kept["blocks"])
     if "program" in kept:
-        kept["program"] = _program(kept["program"])
+        program = kept["program"]  # what a block lives differs less than when it is freed
+        kept["program"] = program.assign(last=program["last"] - program["first"])
     numbers = [column.name for column in COLUMNS if column.unit and given.rows[column.name].any()]
     kept["rows"] = given.rows[["workload", "device", "allocator", "candidate", *numbers]]
     all_looks = dict(looks)
@@ -309,11 +291,6 @@ def _embedded(
 
 def _drawn(look: Look) -> dict[str, Any]:
     return {"color": look.color, "dash": list(look.dash)}
-
-
-def _program(program: pd.DataFrame) -> pd.DataFrame:
-    """Stores when a block is freed as the events that it lives, which differ less."""
-    return program.assign(last=program["last"] - program["first"])
 
 
 def _apart(blocks: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -333,10 +310,10 @@ def _apart(blocks: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def _about(section: Section, looks: Mapping[str, Look], reference: str | None) -> dict[str, Any]:
     """What scripts need to know about a case in addition to its tables."""
-    case = section.case
+    case = section["case"]
     first = _shown_first(case, reference)
     return {
-        "id": section.key,
+        "id": section["key"],
         "workload": case.workload,
         "device": case.device,
         "card": _card(label(case.device)),

@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Any, Self
 
 import pandas as pd
 import rich.box
@@ -155,32 +155,23 @@ def geometric_means(
     ]
 
 
-@dataclass(frozen=True)
-class Heat:
-    """One metric on several cases: a row per allocator, a cell per case.
+def heats(cases: Sequence[Case]) -> list[dict[str, Any]]:
+    """The metrics of HEAT that some case has: a title, the titles of the cases, and the rows.
 
-    cells: the text, and the ratio to the best of the case, NaN for none.
+    A row is an allocator, and for each case a text and the ratio to its best, NaN for none.
     """
-
-    title: str
-    cases: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[tuple[str, float], ...]], ...]
-
-
-def heats(cases: Sequence[Case]) -> list[Heat]:
-    """The metrics of HEAT that some case has."""
     names = list(dict.fromkeys(name for case in cases for name in case.allocators))
     found = []
     for column in (SCHEMA[metric] for metric in HEAT):
         if not any(case.rows[column.name].notna().any() for case in cases):
             continue
         ratios, texts = ranking.ratios_to_best(cases, names, column)
-        rows = tuple(
-            (name, tuple((texts[n, m], float(ratios[n, m])) for m in range(len(cases))))
+        rows = [
+            (name, [(texts[n, m], float(ratios[n, m])) for m in range(len(cases))])
             for n, name in enumerate(names)
-        )
+        ]
         title = f"{column.heading.capitalize()} on every workload"
-        found.append(Heat(title, tuple(case.title for case in cases), rows))
+        found.append({"title": title, "cases": [case.title for case in cases], "rows": rows})
     return found
 
 
@@ -237,7 +228,6 @@ def _build(
 
 
 def _cells(rows: pd.DataFrame, column: Column, base: str) -> list[Cell]:
-    """One column, top to bottom."""
     marked = _failed(rows) if column.name == "failures" else marks(rows, column)
     against = cell(rows, base, column.name)
     comparable = column.lower_is_better is not None and column.unit != "ratio" and bool(against)
@@ -266,7 +256,6 @@ def _exact(rows: pd.DataFrame, name: str, column: Column, value: float | int | N
 
 
 def _why_absent(rows: pd.DataFrame, name: str, column: Column) -> str:
-    """Why a row has no number for a column."""
     of_one_case = "max_load" in rows
     if cell(rows, name, "unavailable"):
         return "no result"
@@ -286,7 +275,6 @@ def _failed(rows: pd.DataFrame) -> dict[str, Mark]:
 
 
 def _label(rows: pd.DataFrame, column: Column) -> str:
-    """The source of device time: an estimate or measured."""
     if column.name != "device_seconds" or "device_seconds_source" not in rows.columns:
         return ""
     return " and ".join(rows["device_seconds_source"].dropna().unique())

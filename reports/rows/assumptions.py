@@ -72,7 +72,6 @@ class Estimate:
         return -(self * -1).low
 
     def __add__(self, other: Estimate) -> Estimate:
-        """The sum, cost by cost."""
         costs = dict.fromkeys((*self.calls, *other.calls))
         return Estimate(
             self.fixed + other.fixed,
@@ -80,7 +79,6 @@ class Estimate:
         )
 
     def __mul__(self, factor: float) -> Estimate:
-        """The multiple."""
         return Estimate(factor * self.fixed, {cost: factor * n for cost, n in self.calls.items()})
 
     def __sub__(self, other: Estimate) -> Estimate:
@@ -126,15 +124,8 @@ def per_event(row: Mapping[str, Any]) -> Estimate | None:
     """The device time of a row per event, None where it has none."""
     whole, each = of_row(row), row.get("device_seconds_per_event")
     if whole is None or each is None:
-        return whole if each is None else _single(row, each)
+        return whole
     return whole * (each / row["device_seconds"]) if row["device_seconds"] else Estimate()
-
-
-def _single(row: Mapping[str, Any], each: float) -> Estimate:
-    """The estimate of a row that has only the time per event."""
-    found = of_row({**row, "device_seconds": each, "device_assumptions": None})
-    assert found is not None
-    return found
 
 
 def to_text(calls: Iterable[tuple[Cost, float]]) -> str:

@@ -15,20 +15,11 @@ import pandas as pd
 from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.results import SCHEMA, dtype
 
+_TEXTS = "benchmark metric unit machine device_kind allocator workload parameters commit"
 COLUMNS = {
-    "benchmark": "object",
-    "metric": "object",
-    "unit": "object",
-    "machine": "object",
-    "device_kind": "object",
-    "allocator": "object",
-    "workload": "object",
-    "parameters": "object",
-    "commit": "object",
+    **dict.fromkeys(_TEXTS.split(), "object"),
     "date": "datetime64[ns, UTC]",
-    "value": "float64",
-    "low": "float64",
-    "high": "float64",
+    **dict.fromkeys(("value", "low", "high"), "float64"),
 }
 """The columns of `history`; `low` and `high`: asv's 99 % confidence interval, or NaN."""
 

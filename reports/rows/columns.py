@@ -92,7 +92,6 @@ _origin = partial(_column, "origin")
 def _share(
     group: Group, name: str, definition: str, lower: bool | None = None, heading: str = ""
 ) -> Column:
-    """A ratio that is shown in percent."""
     return _column(group, name, "ratio", definition, lower, heading, fraction=True)
 
 

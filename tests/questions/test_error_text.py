@@ -9,7 +9,6 @@ verdicts were computed by hand.
 import pytest
 
 from allocbench.questions.error_text import verdict
-from allocbench.reports.advice.error_text import ENOUGH, FULL, PIECES, SHORT, UNKNOWN
 from allocbench.workloads import TraceError
 from allocbench.workloads.error_texts import Amount, ErrorText, parse
 
@@ -53,15 +52,24 @@ NPU = (
 )
 # What is requested, free, unallocated, allocated, in use by the process, and the verdict.
 NUMBERS = {
-    "full": ("3.00 GiB", "1.00 GiB", "1.50 GiB", "7.00 GiB", "9.00 GiB", FULL, True, 512 * MIB),
-    "pieces": ("2.00 GiB", "1.00 GiB", "1.50 GiB", "7.00 GiB", "9.00 GiB", PIECES, False, GIB),
-    "enough": ("1.00 GiB", "2.00 GiB", "0 bytes", "7.00 GiB", "8.00 GiB", ENOUGH, True, None),
-    "undecided": ("2.50 GiB", "1.00 GiB", "1.50 GiB", "7.00 GiB", "9.00 GiB", UNKNOWN, False, None),
+    "full": ("3.00 GiB", "1.00 GiB", "1.50 GiB", "7.00 GiB", "9.00 GiB", "full", True, 512 * MIB),
+    "pieces": ("2.00 GiB", "1.00 GiB", "1.50 GiB", "7.00 GiB", "9.00 GiB", "pieces", False, GIB),
+    "enough": ("1.00 GiB", "2.00 GiB", "0 bytes", "7.00 GiB", "8.00 GiB", "enough", True, None),
+    "undecided": (
+        "2.50 GiB",
+        "1.00 GiB",
+        "1.50 GiB",
+        "7.00 GiB",
+        "9.00 GiB",
+        "unknown",
+        False,
+        None,
+    ),
     "a small request": (
         *("20.00 MiB", "6.00 MiB", "4.00 MiB", "9.00 GiB", "9.90 GiB"),
-        *(FULL, False, 10 * MIB),
+        *("full", False, 10 * MIB),
     ),
-    "nothing free": ("2.00 MiB", "0 bytes", "0 bytes", "9.00 GiB", "10.00 GiB", FULL, True, None),
+    "nothing free": ("2.00 MiB", "0 bytes", "0 bytes", "9.00 GiB", "10.00 GiB", "full", True, None),
 }
 
 
@@ -74,7 +82,7 @@ def test_pytorch(wording: str, numbers: str) -> None:
     total = {"1.50 GiB": "8.50 GiB", "4.00 MiB": "9.00 GiB"}.get(r, a)
     found = verdict(_parsed(wording.format(x=x, f=f, r=r, a=a, p=p, total=total)))
     if "{total}" in wording and numbers == "nothing free":  # as far as the digits of a sum show
-        assert (found.kind, found.certain) == (UNKNOWN, False)
+        assert (found.kind, found.certain) == ("unknown", False)
         return
     assert (found.kind, found.certain) == (kind, certain)
     if missing is not None:
@@ -105,7 +113,7 @@ def test_every_number_of_a_message() -> None:
     assert middles == pytest.approx([1, 10, 9.5, 8, 6.5, 0.5], abs=1e-6)
     assert (error.hint, error.device) == ("expandable_segments", "GPU 0")
     found = verdict(error)
-    assert (found.kind, found.certain) == (FULL, True)
+    assert (found.kind, found.certain) == ("full", True)
     assert found.others is not None
     assert found.others.middle / GIB == pytest.approx(1, abs=0.01)
     assert found.outside is not None
@@ -117,18 +125,18 @@ def test_private_pools_may_hold_what_is_missing() -> None:
         "by PyTorch, and", "by PyTorch, with {} allocated in private pools, and"
     )
     numbers = {"x": "3.00 GiB", "f": "1.00 GiB", "r": "1.00 GiB", "a": "7.00 GiB", "p": "9.00 GiB"}
-    for private, kind in (("0.50 GiB", FULL), ("2.00 GiB", PIECES)):
+    for private, kind in (("0.50 GiB", "full"), ("2.00 GiB", "pieces")):
         found = verdict(_parsed(text.replace("{}", private).format(**numbers)))
-        assert (found.kind, found.certain) == (kind, kind == FULL)
+        assert (found.kind, found.certain) == (kind, kind == "full")
 
 
 def test_a_limit_counts_like_the_card() -> None:
     text = TORCH_2_13.replace("Including", "4.00 GiB allowed; Including")
     numbers = {"f": "6.00 GiB", "r": "0.50 GiB", "a": "3.00 GiB", "p": "4.00 GiB"}
     full = verdict(_parsed(text.format(x="2.00 GiB", **numbers)))
-    assert (full.kind, full.certain, full.limited) == (FULL, True, True)
+    assert (full.kind, full.certain, full.limited) == ("full", True, True)
     pieces = verdict(_parsed(text.format(x="0.90 GiB", **numbers)))
-    assert (pieces.kind, pieces.certain, pieces.limited) == (PIECES, False, True)
+    assert (pieces.kind, pieces.certain, pieces.limited) == ("pieces", False, True)
 
 
 def test_nonsense_of_a_container_is_left_out() -> None:
@@ -139,9 +147,9 @@ def test_nonsense_of_a_container_is_left_out() -> None:
 
 
 def test_a_device_without_a_number_of_free_bytes() -> None:
-    for x, kind in (("4.00 GiB", FULL), ("2.00 GiB", UNKNOWN)):
+    for x, kind in (("4.00 GiB", "full"), ("2.00 GiB", "unknown")):
         found = verdict(_parsed(XPU.format(x=x, a="7.00 GiB", r="0.50 GiB")))
-        assert (found.kind, found.certain) == (kind, kind == FULL)
+        assert (found.kind, found.certain) == (kind, kind == "full")
 
 
 MPS = (
@@ -186,80 +194,80 @@ VLLM = (
     " available memory, the estimated maximum model length is 28432."
 )
 OTHERS = {
-    "MPS above its limit": (MPS.format("19.00 GiB"), FULL, True),
-    "MPS": (MPS.format("1.50 GiB"), SHORT, False),
-    "MPS, to the last digit": (MPS.format("0.13 GiB"), UNKNOWN, False),
+    "MPS above its limit": (MPS.format("19.00 GiB"), "full", True),
+    "MPS": (MPS.format("1.50 GiB"), "short", False),
+    "MPS, to the last digit": (MPS.format("0.13 GiB"), "unknown", False),
     "the host": (
         "RuntimeError: [enforce fail at alloc_cpu.cpp:75] err == 0. DefaultCPUAllocator: can't allocate"
         " memory: you tried to allocate 4294967296 bytes. Error code 12 (Cannot allocate memory)",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "without its first words": (
         "Tried to allocate 20.00 MiB (GPU 0; 1.96 GiB total capacity; 1.94 GiB already allocated; 2.88"
         " MiB free; 1.95 GiB reserved in total by PyTorch)",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "a block that is too large for the platform": (
         "RuntimeError: Current platform can NOT allocate memory block with size larger than 4GB! Tried"
         " to allocate 6.85 GiB (GPU  0; 15.56 GiB total capacity; 0 bytes already allocated; 0 bytes"
         " reserved in total by PyTorch)",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
-    "the pool of the driver, full": (POOL_OF_DRIVER.format("300.00 MiB"), FULL, True),
-    "the pool of the driver": (POOL_OF_DRIVER.format("110.50 MiB"), SHORT, False),
-    "the driver": ("RuntimeError: CUDA error: out of memory", UNKNOWN, False),
-    "cuBLAS": ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling", UNKNOWN, False),
+    "the pool of the driver, full": (POOL_OF_DRIVER.format("300.00 MiB"), "full", True),
+    "the pool of the driver": (POOL_OF_DRIVER.format("110.50 MiB"), "short", False),
+    "the driver": ("RuntimeError: CUDA error: out of memory", "unknown", False),
+    "cuBLAS": ("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling", "unknown", False),
     "JAX": (
         "jaxlib.xla_extension.XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to"
         " allocate 4770354232 bytes.",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "JAX of old": (
         "RuntimeError: Resource exhausted: Failed to allocate request for 32.00MiB (33554432B) on device"
         " ordinal 0",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "TPU without numbers": (
         "RESOURCE_EXHAUSTED: Error loading program 'jit__f': Attempting to reserve 6.14G at the bottom"
         " of memory. That was not possible.",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "the pool of the driver in JAX": (
         "E0000 gpu_cudamallocasync_allocator.cc:361] gpu_async_1 cuMemAllocAsync failed to allocate"
         " 1225195446464 bytes: CUDA_ERROR_OUT_OF_MEMORY: out of memory Reported by CUDA: Free"
         " memory/Total memory: 22635544576/85095874560\nE0000 cc:366] Stats: Limit: 0\nInUse: "
         " 61982909300\nMaxInUse: 61982909300\n",
-        *(FULL, True),
+        *("full", True),
     ),
     "TPU": (
         "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space hbm."
         " Used 20.15G of 15.48G hbm. Exceeded hbm capacity by 4.66G.",
-        *(FULL, False),
+        *("full", False),
     ),
     "TPU with the gaps of its plan": (
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 20.15G of 15.48G hbm. Program"
         " hbm requirement 20.15G: HLO temp 19.95G (99.1% utilization: Unpadded (18.4G) Padded (18.4G),"
         " 0.9% fragmentation (185.33M))",
-        *(FULL, True),
+        *("full", True),
     ),
     "TPU within the gaps of its plan": (
         "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 15.60G of 15.48G hbm. HLO temp"
         " 15.50G (98.0% utilization, 2.0% fragmentation (300.00M))",
-        *(FULL, False),
+        *("full", False),
     ),
     "TPU without a place": (
         "RESOURCE_EXHAUSTED: Attempting to reserve 3.95G at the bottom of memory. That was not possible."
         " There are 1.92G free, 0B reserved, and 1.92G reservable.",
-        *(FULL, True),
+        *("full", True),
     ),
     "TPU in pieces": (
         "RESOURCE_EXHAUSTED: Attempting to reserve 3.95G at the bottom of memory. That was not possible."
         " There are 4.50G free, 0B reserved, and 1.92G reservable.",
-        *(PIECES, True),
+        *("pieces", True),
     ),
     "BFC full": (
         dump(region=2 * GIB, free=GIB // 2, used=GIB, limit=2 * GIB, in_use=3 * GIB // 2),
-        *(FULL, True),
+        *("full", True),
     ),
     "BFC in pieces": (
         dump(
@@ -269,139 +277,143 @@ OTHERS = {
             limit=3 * GIB + 512,
             in_use=2 * GIB + 256,
         ),
-        *(PIECES, True),
+        *("pieces", True),
     ),
     "BFC with a part of its dump": (
         dump(region=6 * GIB, free=GIB // 2, used=GIB, limit=6 * GIB, in_use=3 * GIB // 2),
-        *(PIECES, False),
+        *("pieces", False),
     ),
     "BFC below its limit": (
         dump(region=2 * GIB, free=GIB // 2, used=GIB, limit=9 * GIB, in_use=3 * GIB // 2),
-        *(ENOUGH, True),
+        *("enough", True),
     ),
     "BFC that goes on": (
         "Allocator (GPU_0_bfc) ran out of memory trying to allocate 2.55GiB with freed_by_count=0. The"
         " caller indicates that this is not a failure, but this may mean that there could be"
         " performance gains if more memory were available.",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "BFC of old": (
         "Ran out of memory trying to allocate 1.00GiB. See logs for memory state.\n"
         "I bfc_allocator.cc:665] Chunk at 0xb03140000 of size 536870912\n"
         "I bfc_allocator.cc:665] Free  at 0xb23140000 of size 805306368\n"
         "I bfc_allocator.cc:680] Stats:\nLimit: 1342177280\nInUse: 536870912\n",
-        *(FULL, True),
+        *("full", True),
     ),
     "BFC without a limit": (
         dump(region=2 * GIB, free=GIB // 2, used=GIB, limit=0, in_use=3 * GIB // 2),
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "a tensor of TensorFlow": (
         "OOM when allocating tensor with shape[64,1024] and type float on"
         " /job:localhost/replica:0/task:0/device:GPU:0 by allocator GPU_0_bfc",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "ONNX Runtime": (
         "BFCArena::AllocateRawInternal(size_t, bool) Available memory of 1000000 is smaller than"
         " requested bytes of 2000000",
-        *(SHORT, False),
+        *("short", False),
     ),
     "CuPy above its limit": (
         "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 2,147,483,648 bytes (allocated"
         " so far: 536,870,912 bytes, limit set to: 1,073,741,824 bytes).",
-        *(FULL, True),
+        *("full", True),
     ),
     "CuPy": (
         "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 805,306,368 bytes (allocated so"
         " far: 536,870,912 bytes, limit set to: 1,073,741,824 bytes).",
-        *(SHORT, False),
+        *("short", False),
     ),
     "CuPy below its limit": (
         "cupy.cuda.memory.OutOfMemoryError: Out of memory allocating 402,653,184 bytes (allocated so"
         " far: 536,870,912 bytes, limit set to: 1,073,741,824 bytes).",
-        *(ENOUGH, True),
+        *("enough", True),
     ),
     "Paddle": (
         "Out of memory error on GPU 0. Cannot allocate 1.174316GB memory on GPU 0, 14.958557GB memory"
         " has been allocated and available memory is only 822.687500MB.",
-        *(SHORT, False),
+        *("short", False),
     ),
-    "NCCL": ("misc/cudawrap.cc:34 NCCL WARN Cuda failure 2 'out of memory'", UNKNOWN, False),
-    "Kubernetes": ("Last State: Terminated\nReason: OOMKilled\nExit Code: 137", UNKNOWN, False),
+    "NCCL": ("misc/cudawrap.cc:34 NCCL WARN Cuda failure 2 'out of memory'", "unknown", False),
+    "Kubernetes": ("Last State: Terminated\nReason: OOMKilled\nExit Code: 137", "unknown", False),
     "the kernel": (
         "[12.3] Out of memory: Killed process 4 (python) total-vm:9kB, anon-rss:7kB",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "a container": (
         "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that"
         " dataloader's workers are out of shared memory.",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
-    "a shell": ("run.sh: line 3: 812 Killed   python train.py", UNKNOWN, False),
-    "torchrun": ("failed (exitcode: -9) local_rank: 1 (pid: 5) of binary: python", UNKNOWN, False),
+    "a shell": ("run.sh: line 3: 812 Killed   python train.py", "unknown", False),
+    "torchrun": (
+        "failed (exitcode: -9) local_rank: 1 (pid: 5) of binary: python",
+        "unknown",
+        False,
+    ),
     "pinned memory": (
         "ggml_cuda_host_malloc: failed to allocate 700,50 MiB of pinned memory: invalid argument",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "Triton": (
         "OutOfResources: out of resource: shared memory, Required: 163840, Hardware limit: 101376."
         " Reducing block sizes or `num_stages` may help.",
-        *(FULL, True),
+        *("full", True),
     ),
     "CuPy of old": (
         "cupy.cuda.memory.OutOfMemoryError: out of memory to allocate 200000000000 bytes (total"
         " 200000004096 bytes, limit set to 8000000000 bytes)",
-        *(FULL, True),
+        *("full", True),
     ),
     "RMM": (
         "MemoryError: std::bad_alloc: out_of_memory: RMM failure at:pool_memory_resource.hpp:257:"
         " Maximum pool size exceeded",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "TensorRT": (
         "[W] Requested amount of GPU memory (8589934592 bytes) could not be allocated. There may not be"
         " enough free memory for allocation to succeed.",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
-    "vLLM": (VLLM.format("3.47"), FULL, True),
-    "vLLM, to the last digit": (VLLM.format("16.00"), UNKNOWN, False),
+    "vLLM": (VLLM.format("3.47"), "full", True),
+    "vLLM, to the last digit": (VLLM.format("16.00"), "unknown", False),
     "vLLM counts tokens": (
         "ValueError: The model's max seq len (30000) is larger than the maximum number of tokens that"
         " can be stored in KV cache (3984).",
-        *(FULL, True),
+        *("full", True),
     ),
     "vLLM at its start": (
         "ValueError: Free memory on device (10.21/23.64 GiB) on startup is less than desired GPU memory"
         " utilization (0.9, 21.28 GiB). Decrease GPU memory utilization",
-        *(FULL, True),
+        *("full", True),
     ),
     "vLLM without a cache": (
         "ValueError: No available memory for the cache blocks. Try increasing"
         " `gpu_memory_utilization` when initializing the engine.",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "SGLang": (
         "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static. Current value:"
         " self.server_args.mem_fraction_static=0.85",
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
-    "llama.cpp, full": (LLAMA.format(free=7000), FULL, True),
-    "llama.cpp": (LLAMA.format(free=8000), UNKNOWN, False),
+    "llama.cpp, full": (LLAMA.format(free=7000), "full", True),
+    "llama.cpp": (LLAMA.format(free=8000), "unknown", False),
     "llama.cpp replaces its compute buffer": (
         LLAMA.format(free=7800).replace(
             "ggml_b", "llama_context: CUDA0 compute buffer size = 500.00 MiB\nggml_b"
         ),
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "llama.cpp makes another context": (
         LLAMA.format(free=7000).replace("ggml_b", "llama_context: n_ctx = 4096\nggml_b"),
-        *(UNKNOWN, False),
+        *("unknown", False),
     ),
     "Ollama": (
         "Error: model requires more system memory (48.6 GiB) than is available (31.2 GiB)",
-        *(FULL, True),
+        *("full", True),
     ),
-    "ComfyUI": ("torch.OutOfMemoryError: Allocation on device\nGot an OOM", UNKNOWN, False),
+    "ComfyUI": ("torch.OutOfMemoryError: Allocation on device\nGot an OOM", "unknown", False),
 }
 
 
@@ -423,10 +435,10 @@ def test_a_model_that_was_loaded_before_does_not_count() -> None:
     later = "llama_model_loader: loaded meta data with 30 key-value pairs\n" + LLAMA.format(
         free=8000
     )
-    assert verdict(_parsed(earlier + later)).kind == UNKNOWN
+    assert verdict(_parsed(earlier + later)).kind == "unknown"
     unlisted = LLAMA.format(free=7000).partition("\n")
     text = unlisted[2].replace("ggml_backend", f"{unlisted[0]}\nggml_backend")
-    assert verdict(_parsed(text)).kind == UNKNOWN
+    assert verdict(_parsed(text)).kind == "unknown"
 
 
 def test_reports_without_an_error() -> None:
@@ -440,7 +452,7 @@ def test_reports_without_an_error() -> None:
     assert error.allocated == Amount(9216 * MIB, 9217 * MIB - 1)
     assert error.unallocated is not None
     assert error.unallocated.low < 6 * GIB < error.unallocated.high
-    assert verdict(error).kind == UNKNOWN
+    assert verdict(error).kind == "unknown"
     log = "INFO Available KV cache memory: 12.31 GiB\nINFO Model loading took 14.99 GiB and 4.1 seconds"
     assert [buffer.name for buffer in _parsed(log).buffers] == ["weights"]
     assert [name for name, _ in _parsed(log).parts] == ["available for the KV cache"]

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from allocbench.questions.growing_cache import GrowingCache
+from allocbench.questions.serving_load import GrowingCache
 
 
 def test_five_pages_more_than_have_a_block_are_mapped() -> None:

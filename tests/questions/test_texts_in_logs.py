@@ -9,7 +9,6 @@ from collections.abc import Callable
 import pytest
 
 from allocbench.questions.error_text import on_card, verdict
-from allocbench.reports.advice.error_text import ENOUGH, FULL, PIECES, SHORT, UNKNOWN
 from allocbench.workloads.error_texts import ErrorText, parse
 from tests.questions.test_error_text import (
     LLAMA,
@@ -60,11 +59,11 @@ AROUND: dict[str, Callable[[str], str]] = {
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
-        (FULL_CARD, FULL),
-        (OTHERS["BFC in pieces"][0], PIECES),
-        (OTHERS["vLLM"][0], FULL),
-        (LLAMA.format(free=7000), FULL),
-        (OTHERS["the pool of the driver, full"][0], FULL),
+        (FULL_CARD, "full"),
+        (OTHERS["BFC in pieces"][0], "pieces"),
+        (OTHERS["vLLM"][0], "full"),
+        (LLAMA.format(free=7000), "full"),
+        (OTHERS["the pool of the driver, full"][0], "full"),
     ],
     ids=["PyTorch", "BFC", "vLLM", "llama.cpp", "cudaMallocAsync"],
 )
@@ -100,14 +99,14 @@ def test_messages_of_several_ranks_are_not_mixed() -> None:
             asked = _parsed(text).requested
             assert asked is not None
             if found.certain:
-                assert found.kind == (FULL if asked.low > 2 * GIB else ENOUGH)
+                assert found.kind == ("full" if asked.low > 2 * GIB else "enough")
 
 
 def test_free_blocks_of_private_pools_count_only_where_the_text_says_so() -> None:
     """A message that ends before its clause on private pools proves nothing with what it has."""
     text = TORCH_2_13.format(x="3.00 GiB", f="0 bytes", r="0.10 GiB", a="9.5 GiB", p="9.70 GiB")
     text = text.replace("PyTorch, and", "PyTorch, with 4.00 GiB allocated in private pools, and")
-    assert verdict(_parsed(text)).kind == PIECES
+    assert verdict(_parsed(text)).kind == "pieces"
     assert not verdict(_parsed(text.partition(", with")[0])).certain
 
 
@@ -115,27 +114,27 @@ def test_settings_that_round_requests_up_make_the_request_uncertain() -> None:
     conf = "PYTORCH_CUDA_ALLOC_CONF=roundup_power2_divisions:4\n"
     assert verdict(_parsed(FULL_CARD)).certain
     found = verdict(_parsed(conf + FULL_CARD))
-    assert (found.kind, found.certain) == (FULL, False)
+    assert (found.kind, found.certain) == ("full", False)
 
 
 def test_an_allocator_that_holds_more_than_the_card_also_uses_the_host() -> None:
     text = TORCH_2_13.format(x="3.00 GiB", f="0 bytes", r="0.10 GiB", a="14.0 GiB", p="14.2 GiB")
     found = verdict(_parsed(text))
-    assert (found.kind, found.certain, found.beyond_card) == (FULL, False, True)
+    assert (found.kind, found.certain, found.beyond_card) == ("full", False, True)
 
 
 @pytest.mark.parametrize(
     ("name", "card", "kind", "certain"),
     [
-        ("JAX", 4 * GIB, FULL, True),
-        ("JAX", 16 * GIB, UNKNOWN, False),
-        ("TensorRT", 4 * GIB, FULL, True),
-        ("CuPy", GIB // 2, FULL, True),
-        ("a tensor of TensorFlow", GIB, UNKNOWN, False),
-        ("ONNX Runtime", MIB, FULL, True),
-        ("ONNX Runtime", GIB, SHORT, False),
-        ("Ollama", 80 * GIB, FULL, True),
-        ("MPS", GIB, FULL, True),
+        ("JAX", 4 * GIB, "full", True),
+        ("JAX", 16 * GIB, "unknown", False),
+        ("TensorRT", 4 * GIB, "full", True),
+        ("CuPy", GIB // 2, "full", True),
+        ("a tensor of TensorFlow", GIB, "unknown", False),
+        ("ONNX Runtime", MIB, "full", True),
+        ("ONNX Runtime", GIB, "short", False),
+        ("Ollama", 80 * GIB, "full", True),
+        ("MPS", GIB, "full", True),
     ],
 )
 def test_the_size_of_the_card(name: str, card: int, kind: str, certain: bool) -> None:
@@ -145,7 +144,7 @@ def test_the_size_of_the_card(name: str, card: int, kind: str, certain: bool) ->
 
 def test_the_buffers_of_a_server_and_the_size_of_its_card() -> None:
     text = LLAMA.partition("\n")[2]  # 4403.49 + 1024 + 2048 MiB
-    for card, kind in ((7475 * MIB, FULL), (7476 * MIB, UNKNOWN)):
+    for card, kind in ((7475 * MIB, "full"), (7476 * MIB, "unknown")):
         assert verdict(on_card(_parsed(text), card)).kind == kind
 
 
@@ -159,7 +158,7 @@ def test_a_program_that_may_use_the_host() -> None:
         "BufferAssignment stats:\n total allocation: 14.44GiB\n total fragmentation: 1.0MiB\n"
     )
     found = verdict(on_card(_parsed(text), 12 * GIB))
-    assert (found.kind, found.certain, found.of_all) == (FULL, False, True)
+    assert (found.kind, found.certain, found.of_all) == ("full", False, True)
 
 
 _IN_BRACKETS = (TORCH_1_0, TORCH_1_4, TORCH_1_11)
@@ -204,7 +203,7 @@ def test_what_is_certain_holds_for_the_true_state(wording: str) -> None:
         if found.certain:
             certain += 1
             most = room if "allowed" in text else free
-            truth = {FULL: request > most + held + pool, ENOUGH: segment <= free}
+            truth = {"full": request > most + held + pool, "enough": segment <= free}
             assert truth[found.kind], text
     assert certain > 100
 
@@ -234,13 +233,13 @@ def test_sizes_that_were_rounded_twice() -> None:
 def test_a_dump_with_a_gap_does_not_say_what_is_free() -> None:
     """Where somebody has left out lines, only what the statistics say is certain."""
     whole = dump(region=2 * GIB, free=GIB // 2, used=GIB, limit=9 * GIB, in_use=3 * GIB // 2)
-    assert verdict(_parsed(whole)).kind == ENOUGH
+    assert verdict(_parsed(whole)).kind == "enough"
     lines = whole.splitlines(keepends=True)
     for n in (2, 4):  # a block that is in use
         cut = "".join([*lines[:n], "[...]\n", *lines[n + 1 :]])
-        assert verdict(_parsed(cut)).kind == UNKNOWN
+        assert verdict(_parsed(cut)).kind == "unknown"
     held = "total_region_allocated_bytes_: 2147483648 memory_limit_: 9663676416\n"
-    assert verdict(_parsed(cut + held)).kind == ENOUGH
+    assert verdict(_parsed(cut + held)).kind == "enough"
 
 
 def test_a_dump_that_is_listed_twice_counts_once() -> None:

@@ -4,9 +4,8 @@
 import pytest
 
 from allocbench.allocators import SpecError
-from allocbench.questions.search import SAME, Trial, best, front
 from allocbench.questions.switching import how
-from allocbench.questions.tune import EXPANDABLE, Tuned, frame, tune
+from allocbench.questions.tune import EXPANDABLE, SAME, Trial, Tuned, best, frame, front, tune
 from allocbench.replays.recorded_settings import conf, with_conf
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE, catalog

@@ -14,11 +14,9 @@ import pytest
 from allocbench.commands import whatif as command
 from allocbench.errors import UsageError
 from allocbench.questions import whatif as question
-from allocbench.questions.edited_curves import COLUMNS as INTERVALS
-from allocbench.questions.edited_curves import combined, curve
 from allocbench.questions.edits import edits, go_together
 from allocbench.questions.training_blocks import TrainingBlocks
-from allocbench.questions.whatif import whatif
+from allocbench.questions.whatif import INTERVALS, combined, curve, whatif
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, write
 from allocbench.workloads.block_origins import PARAMETERS

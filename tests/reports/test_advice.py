@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from allocbench.reports.advice import diff, fitting, held
+from allocbench.reports.advice import diff, findings, fitting
 from allocbench.reports.advice.recommending import consequence
 
 GIB = 1 << 30
@@ -102,7 +102,7 @@ SITES = pd.DataFrame({"workload": "w", "kind": ["weights", "work"], "line": ["a.
 )
 def test_what_is_held_when_a_request_fails_or_at_the_peak(failing: int | None, begin: str) -> None:
     """Before the request of an event, the blocks are alive that were so after the event before."""
-    assert held.peak(BLOCKS) == 1
+    assert findings.peak(BLOCKS) == 1
     failures = pd.DataFrame(
         {"workload": ["w"], "device": ["d"], "allocator": ["a"], "event": [failing or 0]}
     ).assign(requested=7)
@@ -111,6 +111,6 @@ def test_what_is_held_when_a_request_fails_or_at_the_peak(failing: int | None, b
         "sites": SITES,
         "failures": failures if failing else failures.iloc[:0],
     }
-    found = held.sentence(details, "w", "d", "a")
+    found = findings.held(details, "w", "d", "a")
     assert begin in found
     assert bool(found) is bool(begin)

@@ -42,9 +42,15 @@ def of_row(key: str) -> Callable[[pd.DataFrame], Figure]:
     return partial(figures.of_metrics, metrics=metrics, bound=bound)
 
 
+def of_first(table: pd.DataFrame) -> Figure:
+    """Latency against memory of the first case."""
+    case = cases(table)[0]
+    return figures.latency_against_memory(case, looks_of([case]))
+
+
 ACROSS = [
     *(of_row(key) for key in ("capacity", "overhead", "fragmentation", "host", "device")),
-    figures.latency_against_memory,
+    of_first,
 ]
 
 
@@ -99,7 +105,7 @@ def test_a_floor_does_not_stretch_the_axis_and_keeps_its_number() -> None:
     assert panel.get_xlim()[1] < 3
     assert numbers(panel) == ["1.25x", "40.0x (cut, failed)"]
     far["peak_reserved"] = 80 * GIB
-    (panel,) = panels(figures.latency_against_memory(frame([sized("a", 10, 40), far])))
+    (panel,) = panels(of_first(frame([sized("a", 10, 40), far])))
     assert panel.get_xlim()[1] < 20
     assert "failed requests: ground" in panel.get_xlabel()
 
@@ -115,7 +121,7 @@ def test_both_kinds_of_fragmentation_stand_side_by_side() -> None:
 
 def test_latency_is_drawn_against_memory() -> None:
     table = frame([sized("a", 9, 40), sized("b", 12, 20)])
-    (panel,) = panels(figures.latency_against_memory(table))
+    (panel,) = panels(of_first(table))
     *marks, front, bound = panel.lines
     points = np.concatenate([np.asarray(line.get_xydata()) for line in marks]).round(6)
     assert {tuple(point) for point in points.tolist()} == {(9, 40), (9, 360), (12, 20), (12, 180)}
@@ -169,7 +175,7 @@ def test_no_text_lies_over_another(
     draw: Callable[[pd.DataFrame], Figure], workloads: int, allocators: int
 ) -> None:
     figure = drawn(draw(matrix(workloads, allocators)))
-    assert len(panels(figure)) >= workloads
+    assert len(panels(figure)) >= (1 if draw is of_first else workloads)
     for panel in panels(figure):
         boxes = [(text.get_text(), box(text)) for text in panel_texts.shown(panel)]
         for (one, first), (other, second) in combinations(boxes, 2):

@@ -45,7 +45,7 @@ from tests.reports.test_recommending import rows as advised_rows
 from tests.result_rows import floor, memory, row, sized
 
 _PACKED = re.compile(r"[A-Za-z0-9+/=]{400,}")
-_TAG = re.compile(r"<(?:script|style|svg)\b.*?</(?:script|style|svg)>|<[^>]*>", re.DOTALL)
+_TAG = re.compile(r"<(script|style|svg)\b.*?</\1>|<[^>]*>", re.DOTALL)
 _PAGES = [
     *(f"check {name} --device {device} --all" for name, device in CASES[1:30:3]),
     "check leak.parquet --device sim:1GiB",

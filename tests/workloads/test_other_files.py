@@ -11,7 +11,6 @@ import pytest
 import torch
 
 from allocbench.base.error_text import HOST, SHARED
-from allocbench.reports.advice.error_text import FULL, PIECES
 from allocbench.workloads import error_texts, files
 from allocbench.workloads.formats import OTHERS, text_of
 from tests.commands import error, folder, output, run
@@ -121,8 +120,8 @@ def test_check_answers_from_a_text(name: str) -> None:
     text, kind, certain = texts.OTHERS[name]
     Path("log").write_text(text)
     done = run("check log")
-    proven = certain and kind in (FULL, PIECES)
-    likely = kind == PIECES and "likely, not certain" in done.stdout
+    proven = certain and kind in ("full", "pieces")
+    likely = kind == "pieces" and "likely, not certain" in done.stdout
     assert done.exit_code == (1 if proven or likely else 2)
     assert done.stdout.startswith("DID NOT FIT: " if proven or likely else "CANNOT TELL")
 

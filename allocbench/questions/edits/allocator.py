@@ -68,10 +68,7 @@ def _kept(blocks: TrainingBlocks, places: Names) -> Ints:
 
 def _freed_at_end(blocks: TrainingBlocks, chosen: Ints, table: BlockTable) -> BlockTable:
     index = np.flatnonzero(np.isin(table.origin, chosen))
-    freed = table.freed.copy()
-    end = blocks.starts[blocks.step[table.origin[index]] + 1]
-    freed[index] = np.minimum(freed[index], end + 0.25)
-    return replace(table, freed=freed)
+    return table.ending(index, blocks.starts[blocks.step[table.origin[index]] + 1] + 0.25)
 
 
 def places(blocks: TrainingBlocks) -> Iterator[Edit]:

@@ -47,9 +47,7 @@ def _one_by_one(blocks: TrainingBlocks, table: BlockTable) -> BlockTable:
     """Each temporary ends before the next begins; a second one of its size is alive meanwhile."""
     temporary = np.flatnonzero(blocks.of_kind(table, UPDATE))
     at = table.born[temporary]
-    freed = table.freed.copy()
-    freed[temporary] = np.minimum(freed[temporary], at + 0.75)
-    return replace(table, freed=freed).with_copies(temporary, at + 0.25, at + 0.5)
+    return table.ending(temporary, at + 0.75).with_copies(temporary, at + 0.25, at + 0.5)
 
 
 def state(blocks: TrainingBlocks) -> Iterator[Edit]:
@@ -122,9 +120,8 @@ def _factored(
         size[place] = factors[key][first] if key in factors else 0 if first else size[place]
     ends = blocks.starts[1:] - 1
     largest = np.full(len(ends), index[table.size[index].argmax()])
-    with_temporary = replace(table, size=size).with_copies(largest, ends + 0.1, ends + 0.2)
-    size = np.concatenate([size, table.size[largest]])
-    return replace(with_temporary, size=size)
+    factored = replace(table, size=size)
+    return factored.with_copies(largest, ends + 0.1, ends + 0.2, table.size[largest])
 
 
 def _eight_bit(blocks: TrainingBlocks, table: BlockTable) -> BlockTable:
@@ -177,9 +174,7 @@ def _freed_after_update(blocks: TrainingBlocks, table: BlockTable) -> BlockTable
     step = blocks.step[table.origin[gradient]]
     begin, end = starts[step], np.append(starts[1:], len(blocks.trace))[step]
     share = (table.born[gradient] - begin) / (end - begin)
-    freed = table.freed.copy()
-    freed[gradient] = np.minimum(freed[gradient], end + 0.25)
-    again = replace(table, freed=freed)
+    again = table.ending(gradient, end + 0.25)
     for later in range(1, len(starts) - 1):
         length = starts[later + 1] - starts[later]
         alive = (step < later) & (table.freed[gradient] > starts[later] + share * length)
@@ -193,9 +188,7 @@ def _updated_in_backward(blocks: TrainingBlocks, table: BlockTable) -> BlockTabl
     """Each gradient ends at once, after an update of its parameter with one temporary."""
     gradient = np.flatnonzero(blocks.of_kind(table, GRADIENTS))
     at = table.born[gradient]
-    freed = table.freed.copy()
-    freed[gradient] = np.minimum(freed[gradient], at + 0.75)
-    shorter = replace(table, freed=freed).with_copies(gradient, at + 0.25, at + 0.5)
+    shorter = table.ending(gradient, at + 0.75).with_copies(gradient, at + 0.25, at + 0.5)
     return shorter.only(~blocks.of_kind(shorter, UPDATE))
 
 

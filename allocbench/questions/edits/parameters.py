@@ -59,9 +59,7 @@ def _halved(blocks: TrainingBlocks, table: BlockTable) -> BlockTable:
         floats = of_passes & np.array([key in outputs for key in keys], np.bool_)
     else:
         floats, casts = of_passes & ~_is_mask(blocks), np.zeros(len(kind), np.bool_)
-    halved = lasting | floats[origin]
-    smaller = replace(table, size=np.where(halved, -(-table.size // 2), table.size))
-    return smaller.only(~casts[origin])
+    return table.divided(lasting | floats[origin], 2).only(~casts[origin])
 
 
 def _is_mask(blocks: TrainingBlocks) -> Mask:
@@ -163,13 +161,12 @@ def _adapted(blocks: TrainingBlocks, weights: Mapping[Key, float], table: BlockT
     layers = np.isin(blocks.module[table.origin], [module for module, _ in weights])
     output = np.flatnonzero(layers & blocks.of_kind(table, ACTIVATIONS, FORWARD))
     output = output[~blocks.is_of_weight[table.origin[output]]]
-    added = replace(table, size=size)
-    added = added.with_copies(weight, table.born[weight] + 0.1, table.freed[weight])
     small = np.ceil(table.size[weight] * share[weight]).astype(np.int64)
-    sizes = np.concatenate([size, small, table.size[output], table.size[output]])
+    added = replace(table, size=size)
+    added = added.with_copies(weight, table.born[weight] + 0.1, table.freed[weight], small)
     for until in (0.4, 0.5):
         added = added.with_copies(output, table.born[output] - 0.25, table.born[output] + until)
-    return replace(added, size=sizes)
+    return added
 
 
 def buckets(blocks: TrainingBlocks) -> Iterator[Edit]:
@@ -230,18 +227,16 @@ def _split(
     blocks: TrainingBlocks, kinds: Sequence[str], ranks: int, table: BlockTable
 ) -> BlockTable:
     part = blocks.of_kind(table, *kinds, UPDATE)
-    split = replace(table, size=np.where(part, -(-table.size // ranks), table.size))
+    split = table.divided(part, ranks)
     if GRADIENTS in kinds:  # a gradient is whole until the ranks have summed it
         # Those of a batch in parts exist from the beginning of the step's passes.
         begins = blocks.passes[blocks.step[table.origin]]
         gradient = np.flatnonzero(blocks.of_kind(table, GRADIENTS) & (table.born != begins))
         at = table.born[gradient]
-        whole = split.with_copies(gradient, at - 0.25, at + 0.25)
-        split = replace(whole, size=np.concatenate([split.size, table.size[gradient]]))
+        split = split.with_copies(gradient, at - 0.25, at + 0.25, table.size[gradient])
     if PARAMETERS in kinds:
         index, born, freed = _gathered(blocks, table)
-        whole = split.with_copies(index, born, freed)
-        split = replace(whole, size=np.concatenate([split.size, table.size[index]]))
+        split = split.with_copies(index, born, freed, table.size[index])
     return split
 
 

@@ -82,13 +82,11 @@ def _offloaded(blocks: TrainingBlocks, saved: Mask, table: BlockTable) -> BlockT
     uses = blocks.first_uses
     index = np.flatnonzero(saved[table.origin] & ~blocks.is_of_weight[table.origin])
     until = _releases(blocks)[table.origin[index]]
-    freed = table.freed.copy()
     shorter = until < table.freed[index]
     index, until = index[shorter], until[shorter]
-    freed[index] = until
     used = [uses.get(block, len(blocks.trace)) for block in table.origin[index].tolist()]
     again = np.maximum(np.minimum(used, table.freed[index]) - 0.5, until + 0.1)
-    copied = replace(table, freed=freed).with_copies(index, again, table.freed[index])
+    copied = table.ending(index, until).with_copies(index, again, table.freed[index])
     gradient = np.flatnonzero(blocks.of_kind(table, GRADIENTS))
     at = table.born[gradient]
     return copied.with_copies(gradient, at - 0.4, at + 0.4)
@@ -243,9 +241,8 @@ def batch(blocks: TrainingBlocks) -> Iterator[Edit]:
 
 
 def _evaluated(blocks: TrainingBlocks, parts: int, table: BlockTable) -> BlockTable:
-    """Smaller batches in an evaluation."""
     scales = (blocks.is_of_evaluation & ~blocks.is_of_weight)[table.origin]
-    return replace(table, size=np.where(scales, -(-table.size // parts), table.size))
+    return table.divided(scales, parts)
 
 
 def _accumulated(blocks: TrainingBlocks, parts: int, table: BlockTable) -> BlockTable:
@@ -263,8 +260,7 @@ def _accumulated(blocks: TrainingBlocks, parts: int, table: BlockTable) -> Block
     born, freed = table.born.copy(), table.freed.copy()
     born[gradient] = np.minimum(at, blocks.passes[step])
     freed[gradient] = np.where(ends_with_step, np.minimum(until, starts[step + 1]), until)
-    size = np.where(scales, -(-table.size // parts), table.size)
-    smaller = replace(table, size=size, born=born, freed=freed)
+    smaller = replace(table.divided(scales, parts), born=born, freed=freed)
     return smaller.with_copies(gradient, at, at + 0.5)
 
 
@@ -279,10 +275,7 @@ def loss(blocks: TrainingBlocks) -> Iterator[Edit]:
             "the last layer computes its forward pass twice",
             "loss",
             2,
-            lambda table: replace(
-                table,
-                size=np.where(np.isin(table.origin, logits), -(-table.size // CHUNKS), table.size),
-            ),
+            lambda table: table.divided(np.isin(table.origin, logits), CHUNKS),
         )
 
 

@@ -103,4 +103,12 @@ function make(tag, properties = {}, ...children) {
   return element;
 }
 
+// Draws again when the width or the colors of the page change.
+function onChange(draw) {
+  for (const name of ["resize", "look"]) addEventListener(name, draw);
+}
+
+// The heading of a table.
+const tableHead = (names) => make("thead", {}, make("tr", {}, ...names.map((text) => make("th", { scope: "col", text }))));
+
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();

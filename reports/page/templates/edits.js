@@ -7,8 +7,7 @@ class Edits {
     this.top = 1.05 * Math.max(capacity || 0, ...choices.map(({ curve }) => largest(this.total(curve))));
     for (const box of this.boxes) box.addEventListener("change", () => this.choose(box));
     root.querySelector("button[name=none]").addEventListener("click", () => this.clear());
-    addEventListener("resize", () => this.draw());
-    addEventListener("look", () => this.draw());
+    onChange(() => this.draw());
     this.show(choices[0]);
   }
 
@@ -73,12 +72,7 @@ class Edits {
     const before = this.total(this.choices[0].curve), column = place.width / before.length;
     context.strokeStyle = ink("ink");
     context.lineWidth = 1.5;
-    context.beginPath();
-    before.forEach((bytes, n) => {
-      context[n ? "lineTo" : "moveTo"](place.left + n * column, y(bytes));
-      context.lineTo(place.left + (n + 1) * column, y(bytes));
-    });
-    context.stroke();
+    stroke(context, before.flatMap((bytes, n) => [[place.left + n * column, y(bytes)], [place.left + (n + 1) * column, y(bytes)]]));
     if (this.capacity === null) return;
     paintLimit(context, place, y(this.capacity));
     paintWords(context, `limit of ${this.card}: ${units.bytes(this.capacity)}`, place.left + 8, y(this.capacity) + 16);

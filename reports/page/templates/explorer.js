@@ -26,6 +26,9 @@ class Explorer {
     this.marks = { event: marks.event || [], label: marks.label || [] };
     for (const one of about.allocators) this.runs.set(one.name, this.run(one));
     this.metric = root.querySelector("select[name=metric]");
+    const estimated = "estimated" in this.metric.dataset ? " (estimate)" : "";
+    for (const [value, { title }] of Object.entries(METRICS))
+      this.metric.append(make("option", { value, text: title + (value === "device_seconds" ? estimated : "") }));
     this.metric.addEventListener("change", () => this.draw());
     root.querySelector("button[name=reset]").addEventListener("click", () => this.zoom(0, about.events - 1));
     this.chips();
@@ -187,10 +190,7 @@ class Explorer {
       if (event < this.range[0] || event > this.range[1]) return;
       const x = Math.round(u.valToPos(event, "x", true));
       ctx.setLineDash(step ? [] : [2 * devicePixelRatio, 3 * devicePixelRatio]);
-      ctx.beginPath();
-      ctx.moveTo(x, bbox.top);
-      ctx.lineTo(x, bbox.top + bbox.height);
-      ctx.stroke();
+      line(ctx, x, bbox.top, x, bbox.top + bbox.height);
       seen.push({ x, step, words: step ? `step ${steps}` : this.marks.label[n].slice(0, 18) });
     });
     // Steps get labels before phases; a mark without enough room gets none.
@@ -286,24 +286,15 @@ function dotted(u, value) {
   ctx.strokeStyle = ink("ink");
   ctx.lineWidth = devicePixelRatio;
   ctx.setLineDash([2 * devicePixelRatio, 2 * devicePixelRatio]);
-  ctx.beginPath();
-  ctx.moveTo(bbox.left, y);
-  ctx.lineTo(bbox.left + bbox.width, y);
-  ctx.stroke();
+  line(ctx, bbox.left, y, bbox.left + bbox.width, y);
   ctx.restore();
 }
 
 // A short stroke in the color and the dashes of an allocator's lines.
-function swatch(one) {
-  const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-  svg.setAttribute("viewBox", "0 0 24 10");
-  svg.setAttribute("class", "swatch");
-  svg.setAttribute("aria-hidden", "true");
-  const line = document.createElementNS(svg.namespaceURI, "line");
-  const look = { x1: 0, x2: 24, y1: 5, y2: 5, stroke: one.color, "stroke-width": 3, "stroke-dasharray": one.dash.join(" ") };
-  for (const [name, value] of Object.entries(look)) line.setAttribute(name, value);
-  svg.append(line);
-  return svg;
+function swatch({ color, dash }) {
+  const place = make("span");
+  place.innerHTML = `<svg viewBox="0 0 24 10" class="swatch" aria-hidden="true"><line x2="24" y1="5" y2="5" stroke-width="3" stroke="${color}" stroke-dasharray="${dash.join(" ")}"/></svg>`;
+  return place.firstChild;
 }
 
 // Free bytes by size class under a chart, its events below those of the chart.

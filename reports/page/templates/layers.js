@@ -86,7 +86,6 @@ class Layers {
       body.append(make("tr", {}, head, ...shape, ...[...bytes, most].map((size) => make("td", { text: size ? units.bytes(size) : "–" }))));
     }
     const head = ["module", ...(this.shapes.size ? ["output shape"] : []), ...OF_LAYERS.map(([name]) => name), "temporaries, at most"];
-    this.root.querySelector("table").replaceChildren(
-      make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col", text })))), body);
+    this.root.querySelector("table").replaceChildren(tableHead(head), body);
   }
 }

@@ -24,8 +24,7 @@ function lineCharts(root) {
     const names = [...new Set(found[kind.series])];
     place.append(make("ul", { className: "legend" }, ...names.map((name) => make("li", {}, swatch(report.looks[name]), report.looks[name].label || name))));
   };
-  addEventListener("resize", draw);
-  addEventListener("look", draw);
+  onChange(draw);
   draw();
 }
 

@@ -18,8 +18,8 @@ class AddressMap {
     this.allocator.addEventListener("change", () => this.load());
     this.color.addEventListener("change", () => this.draw());
     this.slider.addEventListener("input", () => this.show());
-    root.querySelector("button[name=peak]").addEventListener("click", () => this.goTo(this.peak()));
-    root.querySelector("button[name=failure]").addEventListener("click", () => this.goTo(this.failure.event[0]));
+    root.querySelector("button[name=peak]").addEventListener("click", () => this.goTo(this.peak));
+    root.querySelector("button[name=failure]").addEventListener("click", () => this.goTo(this.failure));
     const data = root.querySelector("details.data-now");
     data.addEventListener("toggle", () => this.list());
     data.querySelector("button").addEventListener("click", () =>
@@ -27,8 +27,7 @@ class AddressMap {
     this.canvas.addEventListener("mousemove", (event) => this.point(event));
     this.canvas.addEventListener("mouseleave", () => this.select(null));
     this.canvas.addEventListener("keydown", (event) => this.press(event));
-    addEventListener("resize", () => this.draw());
-    addEventListener("look", () => this.draw());
+    onChange(() => this.draw());
     this.load();
   }
 
@@ -39,31 +38,23 @@ class AddressMap {
     this.instants = rowsOf("instants", key).columns.event;
     this.blocks = rowsOf("blocks", key).columns;
     this.ranges = rowsOf("ranges", key).columns;
-    this.failure = rowsOf("failures", key).columns;
+    this.failure = (rowsOf("failures", key).columns.event || [])[0] ?? null; // its event
     this.omitted = rowsOf("omitted", key).columns;
-    this.byAddress = this.ranges.address.map((_, n) => n).sort((a, b) => this.ranges.address[a] - this.ranges.address[b]);
-    this.blocksByAddress = this.blocks.address.map((_, n) => n).sort((a, b) => this.blocks.address[a] - this.blocks.address[b]);
+    const byAddress = ({ address }) => address.map((_, n) => n).sort((a, b) => address[a] - address[b]);
+    this.byAddress = byAddress(this.ranges);
+    this.blocksByAddress = byAddress(this.blocks);
     this.operators = commonest(this.blocks);
     this.slider.max = String(this.instants.length - 1);
-    const failed = this.failure.event && this.failure.event.length > 0;
-    this.root.querySelector("button[name=failure]").hidden = !failed;
-    this.most = 1;
-    for (const event of this.instants) this.most = Math.max(this.most, this.layOut(event).bytes);
-    this.goTo(before === null ? (failed ? this.failure.event[0] : this.peak()) : before);
+    this.root.querySelector("button[name=failure]").hidden = this.failure === null;
+    const held = this.instants.map((event) => this.layOut(event).bytes);
+    this.most = largest([1, ...held]);
+    this.peak = this.instants[held.indexOf(largest(held))];
+    this.goTo(before ?? this.failure ?? this.peak);
   }
 
   goTo(event) {
     this.slider.value = String(Math.max(0, lastAtMost(this.instants, event)));
     this.show();
-  }
-
-  peak() {
-    let best = 0, most = -1;
-    for (const event of this.instants) {
-      const { bytes } = this.layOut(event);
-      if (bytes > most) [best, most] = [event, bytes];
-    }
-    return best;
   }
 
   // The memory held after an event: one area for each segment and each run of mapped pages.
@@ -153,7 +144,7 @@ class AddressMap {
   }
 
   atFailure() {
-    return Boolean(this.failure.event && this.failure.event.length && this.failure.event[0] === this.event);
+    return this.failure === this.event;
   }
 
   paint(n) {

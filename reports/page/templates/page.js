@@ -78,7 +78,7 @@ function setUpExplorers() {
       explore(about);
       about.map.allocator.value = button.dataset.allocator;
       about.map.load();
-      about.map.goTo(about.map.failure.event[0]);
+      about.map.goTo(about.map.failure);
       about.map.root.scrollIntoView();
       about.map.canvas.focus({ preventScroll: true });
     });

@@ -290,8 +290,7 @@ class Program extends StackedArea {
         make("td", { text: units.count(one.blocks) }), make("td", { text: units.bytes(one.most) }));
     }));
     const head = [this.dimension.value, "bytes now", "share", "blocks", "most at any time"];
-    this.root.querySelector(".holders table").replaceChildren(
-      make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col", text })))), body);
+    this.root.querySelector(".holders table").replaceChildren(tableHead(head), body);
     const all = () => { this.everyRow = !this.everyRow; this.tellGroups(); };
     tellMore(this.root.querySelector(".holders"), rows.length, this.everyRow, all);
   }

@@ -191,14 +191,9 @@ class StackedArea {
     if (!this.blocks.only.length && this.reserved.event) {
       context.strokeStyle = ink("ink");
       context.lineWidth = 1.5;
-      context.beginPath();
-      this.reserved.event.forEach((event, n) => {
-        const y = this.y(this.reserved.reserved[n]);
-        context[n ? "lineTo" : "moveTo"](this.x(event), n ? this.y(this.reserved.reserved[n - 1]) : y);
-        context.lineTo(this.x(event), y);
-      });
-      context.lineTo(left + width, this.y(this.reserved.reserved.at(-1) ?? 0));
-      context.stroke();
+      const { event, reserved } = this.reserved;
+      const steps = event.flatMap((at, n) => [[this.x(at), this.y(reserved[Math.max(0, n - 1)])], [this.x(at), this.y(reserved[n])]]);
+      stroke(context, [...steps, [left + width, this.y(reserved.at(-1) ?? 0)]]);
     }
     if (this.hasLimit) paintLimit(context, this.place, this.y(this.capacity));
     if (this.failure !== null) {
@@ -307,12 +302,14 @@ function fillLegend(root, entries) {
   root.querySelector(".legend").replaceChildren(...entries.map(([color, words]) => make("li", {}, make("i", { style: `background: ${color}` }), words)));
 }
 
-function line(context, x, y, toX, toY) {
+// A line through points.
+function stroke(context, points) {
   context.beginPath();
-  context.moveTo(x, y);
-  context.lineTo(toX, toY);
+  for (const point of points) context.lineTo(...point); // the first one begins the path
   context.stroke();
 }
+
+const line = (context, x, y, toX, toY) => stroke(context, [[x, y], [toX, toY]]);
 
 // Round numbers in a range, about `count` of them.
 function ticks([low, high], count) {

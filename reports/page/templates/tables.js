@@ -31,10 +31,9 @@ function dataTable(found) {
     }
     body.append(row);
   }
-  const head = make("tr", {}, ...names.map((name) => make("th", { scope: "col", text: name })));
   const said = found.length > MOST_ROWS ? `The first ${MOST_ROWS} of ${units.count(found.length)} rows; the CSV file has all of them.` : `${units.count(found.length)} rows.`;
   return make("div", { className: "scroll", tabIndex: 0, role: "region", "aria-label": "Data" },
-    make("table", { className: "data" }, make("caption", { text: said }), make("thead", {}, head), body));
+    make("table", { className: "data" }, make("caption", { text: said }), tableHead(names), body));
 }
 
 function download(name, text) {

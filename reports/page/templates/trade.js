@@ -21,8 +21,7 @@ class Trade {
     const left = others.map((one) => `${one.label} (${one.failed ? "failed requests" : units.bytes(one.bytes)})`);
     root.querySelector("p.quiet").textContent = left.length ? `Outside of the scale: ${left.join(", ")}.` : "";
     if (!this.shown.length) this.canvas.style.display = "none";
-    addEventListener("resize", () => this.draw());
-    addEventListener("look", () => this.draw());
+    onChange(() => this.draw());
     this.draw();
   }
 
@@ -60,12 +59,8 @@ class Trade {
     context.textAlign = "left";
     context.strokeStyle = ink("floor");
     context.lineWidth = 1;
-    context.beginPath();
-    this.front().forEach((one, n, all) => {
-      if (n) context.lineTo(x.at(one.bytes), y.at(all[n - 1].median));
-      context[n ? "lineTo" : "moveTo"](x.at(one.bytes), y.at(one.median));
-    });
-    context.stroke();
+    stroke(context, this.front().flatMap((one, n, all) =>
+      [[x.at(one.bytes), y.at(all[Math.max(0, n - 1)].median)], [x.at(one.bytes), y.at(one.median)]]));
     const taken = [];
     for (const one of this.shown) {
       const color = one.candidate ? report.looks[one.name].color : ink("floor");
