@@ -5,7 +5,6 @@ Values are drawn by the names of options, so that a new option of a known name t
 The program is not there: `program` says what each of its runs allocates.
 """
 
-import enum
 import inspect
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from random import Random
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
@@ -211,9 +210,9 @@ def _option(
     flag = flags[0] if flags else f"--{name.replace('_', '-')}"
     if kind is bool:
         return flag.replace("--", "--no-", 1) if default is True else flag
-    plain = next((one for one in get_args(kind) if one is not type(None)), kind)
-    if inspect.isclass(plain) and issubclass(plain, enum.Enum):
-        return f"{flag} {random.choice([*plain]).value}"
+    plain = next((one for one in get_args(kind) if get_origin(one) is Literal), kind)
+    if get_origin(plain) is Literal:
+        return f"{flag} {random.choice(get_args(plain))}"
     return f"{flag} {random.choice(values)}"
 
 
