@@ -26,7 +26,7 @@ from tests.workloads.serving.test_architectures import LLAMA, write
 from tests.workloads.serving.test_requests import AZURE, MOONCAKE
 
 _TIME = re.compile(r"^time .*$", re.MULTILINE)  # of a planner
-_MANY = {"check": 60, "fit": 60, "serving": 60, "diff": 48}
+_MANY = {"check": 60, "fit": 60, "serving": 60, "diff": 48, "run": 72}
 _FEW = {"compare": 12, "conform": 6, "recommend": 20, "tune": 20}  # slow ones
 _LINES = {
     command.name: drawn_lines.lines(command, (_MANY | _FEW).get(command.name, 36))
