@@ -239,7 +239,9 @@ Size product(Convolution const& convolution, Size sums) {
   if (input.sizes.size() > 4) return copies + sums;
   Size const result = channels * outputs * sizeof(float);
   bool const few = input.type == kFloat ? least <= kMostChannels : batch <= kMostImages;
-  return (aligned ? result <= kMostOfProduct : few) ? batch * result : copies + sums;
+  bool const small = batch * result <= 8 * kMostOfProduct ||
+                     (result < kMostOfProduct && batch * result < 4 * copies);
+  return (aligned ? small : few) ? batch * result : copies + sums;
 }
 
 // Formula "layout" on the H100 for groups of channels.
