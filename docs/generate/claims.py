@@ -11,8 +11,8 @@ from pathlib import Path
 from textwrap import TextWrapper
 
 from benchmarks.workshop.measured.plan import CONVOLUTIONS
-from docs.generate import agreement, comparisons, truth
-from docs.generate.truth import AFTER, BEFORE, errors, measured, published, second, with_peaks
+from docs.generate import agreement, comparisons, rounds, truth
+from docs.generate.truth import AFTER, BEFORE, errors, later, measured, published, with_peaks
 
 ROOT = Path(__file__).parent.parent.parent
 PAGES = (
@@ -67,7 +67,7 @@ def rows() -> Iterator[tuple[str, str, str]]:
         f"language models in training: {errors(with_peaks(after, 'language'))}. Convolutional"
         f" networks, by formula: {'; '.join(_formulas())}",
     )
-    again = with_peaks(second())
+    again = with_peaks(later("second"))
     yield (
         f"[{peak}](docs/truth.md#a-second-round) on a null GPU, with these rules",
         f"{len(again)} other runs on an H100, all predicted before they were measured",
@@ -145,7 +145,8 @@ def _number(text: str) -> int:
 
 
 PARTS: dict[str, Callable[..., str]] = {
-    function.__name__: function for function in (claims, *truth.PARTS, *comparisons.PARTS)
+    function.__name__: function
+    for function in (claims, *truth.PARTS, *rounds.PARTS, *comparisons.PARTS)
 }
 
 

@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.workshop.measured import report as measured_report
-from benchmarks.workshop.measured.plan import CONVOLUTIONS, KINDS, LIMITS, SECOND, runs
+from benchmarks.workshop.measured.plan import CONVOLUTIONS, KINDS, LIMITS, ROUNDS, runs
 from benchmarks.workshop.measured.report import Compared
 from benchmarks.workshop.truth import report
 from benchmarks.workshop.truth.rows import Prediction
@@ -23,8 +23,8 @@ USUAL = "layout"
 """The null GPU's formula for workspaces of convolutions: published runs are predicted with it."""
 FORMULAS = (USUAL, "0", "copies", "spatial")
 _CLOSE = 0.003
-_FAR = 0.05
-_WITHOUT_ERROR = 5e-5  # 0.00 %
+FAR = 0.05
+WITHOUT_ERROR = 5e-5  # 0.00 %
 _MIB = 1 << 20
 
 
@@ -42,10 +42,11 @@ def measured(predictions: str) -> Mapping[str, Sequence[Compared]]:
 
 
 @cache
-def second(predictions: str = BEFORE) -> Sequence[Compared]:
-    """The runs of the second round with predictions of a file."""
-    _, rows = measured_report.read(RESULTS / "second" / "measured.jsonl")
-    return measured_report.compare(runs(SECOND), result(f"second/{predictions}"), rows, USUAL)
+def later(name: str, predictions: str = BEFORE) -> Sequence[Compared]:
+    """The runs of a later round with predictions of a file."""
+    _, rows = measured_report.read(RESULTS / name / "measured.jsonl")
+    said = result(f"{name}/{predictions}")
+    return measured_report.compare(runs(ROUNDS[name]), said, rows, USUAL)
 
 
 @cache
@@ -75,9 +76,10 @@ def table(headings: Sequence[str], rows: Iterable[Iterable[str]], right: int = 1
 
 def exactness() -> str:
     """How exact predictions are, in two sentences."""
-    rounds = [with_peaks(found) for found in (measured(BEFORE)[CONVOLUTIONS[0]], second())]
-    training = with_peaks(second(), "language")
-    exact = sum(abs(one.error or 0) < _WITHOUT_ERROR for one in training)
+    every = (measured(BEFORE)[CONVOLUTIONS[0]], later("second"), later("third"))
+    rounds = [with_peaks(found) for found in every]
+    training = with_peaks(later("second"), "language")
+    exact = sum(abs(one.error or 0) < WITHOUT_ERROR for one in training)
     medians = [
         _percent(median([abs(one.error or 0) for one in found]))  # all of them have an error
         for found in rounds
@@ -87,7 +89,8 @@ def exactness() -> str:
         f" measured on an H100. In the first round ({len(rounds[0])} programs) the median error is"
         f" {medians[0]}. In the second ({len(rounds[1])} programs), with rules that the first one"
         f" corrected, it is {medians[1]}, and {exact} of {len(training)} training runs of language"
-        " models have [no error](#agreement-with-real-gpus)."
+        " models have [no error](#agreement-with-real-gpus). In the third"
+        f" ({len(rounds[2])} programs of other kinds), it is {medians[2]}."
     )
 
 
@@ -96,7 +99,7 @@ def null_gpu_exactness() -> str:
     rows = list(agreement.program_rows())
     plain = sum(row[2] == "0" for row in rows)
     learned = sum(row[6] == "0" for row in rows)
-    free, again = with_peaks(measured(BEFORE)[CONVOLUTIONS[0]]), with_peaks(second())
+    free, again = with_peaks(measured(BEFORE)[CONVOLUTIONS[0]]), with_peaks(later("second"))
     return (
         f"How close is it to a real GPU? The null GPU was [compared with an H100](#an-h100):"
         f" {plain} of the {len(rows)} bundled programs make the same allocs and frees, with the"
@@ -126,7 +129,13 @@ def truth_summary() -> str:
         _predicted(
             "(#a-second-round), predicted with rules that the first ones corrected, before they"
             " were measured",
-            second(),
+            later("second"),
+        ),
+        _predicted(
+            "(#a-third-round) of kinds that the other rounds did not have, predicted before they"
+            " were measured",
+            later("third"),
+            (),
         ),
         (
             f"in-sample: [{shown['all']['rows']} published runs on three cards]"
@@ -145,11 +154,13 @@ def truth_summary() -> str:
     return table(("measurements", "errors", "out of memory"), lines, right=3)
 
 
-def _predicted(called: str, found: Sequence[Compared]) -> tuple[str, str, str]:
-    """A row of the summary: runs that were predicted before they were measured."""
+def _predicted(
+    called: str, found: Sequence[Compared], shown: Sequence[str] = ("language", "cnn")
+) -> tuple[str, str, str]:
+    """A row of the summary: runs that were predicted before they were measured, and some kinds."""
     free = with_peaks(found)
     pairs = [(one.said, one.truth) for one in found if one.said and one.truth]
-    kinds = {"all": free} | {KINDS[kind]: with_peaks(found, kind) for kind in ("language", "cnn")}
+    kinds = {"all": free} | {KINDS[kind]: with_peaks(found, kind) for kind in shown}
     agree = report.scores(pairs)["oom_agreement"]
     return (
         f"[{len(free)} runs on an H100]{called}",
@@ -172,7 +183,7 @@ def truth_counts() -> str:
     """Exact peaks, limits, and what did not run, of the runs on an H100."""
     found = measured(BEFORE)[CONVOLUTIONS[0]]
     free = with_peaks(found)
-    exact = sum(_requested(f"h100/{BEFORE}", one) == _peak(one) for one in free)
+    exact = sum(requested(f"h100/{BEFORE}", one) == measured_peak(one) for one in free)
     limited = [one for one in found if one.limit is not None and one.truth]
     said = [[one for one in limited if _is_low(one) is low] for low in (True, False)]
     right = [
@@ -219,11 +230,12 @@ def truth_formulas() -> str:
     found = {name: with_peaks(each, "cnn") for name, each in measured(AFTER).items()}
     old = {name: one for one in with_peaks(measured(BEFORE)["0"], "cnn") for name in [one.run.name]}
     both = [name for name in (one.run.name for one in found["spatial"]) if name in old]
-    exact = [one for one in found[USUAL] if _requested(f"h100/{AFTER}", one) == _peak(one)]
+    exact = [one for one in found[USUAL] if requested(f"h100/{AFTER}", one) == measured_peak(one)]
     near = [
         one
         for one in found[USUAL]
-        if one not in exact and abs(_requested(f"h100/{AFTER}", one) / _peak(one) - 1) < _CLOSE
+        if one not in exact
+        and abs(requested(f"h100/{AFTER}", one) / measured_peak(one) - 1) < _CLOSE
     ]
     return (
         f"Five formulas were tried: {', '.join(f'`{name}`' for name in CONVOLUTIONS)}. The best of"
@@ -267,65 +279,6 @@ def truth_context() -> str:
             )
             for kind, found in beside.items()
         ),
-    )
-
-
-def truth_second() -> str:
-    """What the second round found: errors, limits, and the runs that differ."""
-    found = second()
-    provenance, _ = measured_report.read(RESULTS / "second" / "measured.jsonl")
-    free = with_peaks(found)
-    known = result(f"second/{BEFORE}")["runs"]
-    exact = sum(_requested(f"second/{BEFORE}", one) == _peak(one) for one in free)
-    limited = [one for one in found if one.limit is not None and one.truth and one.said]
-    wrong = [
-        f"`{one.run.name}` with {one.limit / known[one.run.name][USUAL]['min_capacity']:.1%}"
-        for one in limited
-        if one.limit and one.truth and one.said and one.truth.oom != one.said.oom
-    ]
-    far = sorted(
-        (one for one in free if abs(one.error or 0) > _FAR), key=lambda one: one.error or 0
-    )
-    scores = "\n".join(measured_report.summary({CONVOLUTIONS[0]: found}))
-    return (
-        f"`benchmarks/workshop/measured/second.txt` lists {len(free)} other programs: compiled"
-        " ones, texts of various lengths, batches below ten, diffusion models, Adafactor, and"
-        f" convolutions in float32 and bfloat16. {len({one.run.name for one in limited})} of them"
-        " ran again under four limits, of 97, 99, 100.5 and 102% of the capacity that `fit` found."
-        " Their predictions were committed before they were measured, on"
-        f" {provenance['date'][:10]}, on another H100 80GB HBM3 with the same driver. One version"
-        f" differed between the two: Python {provenance['python']} and 3.11.7.\n\n{scores}\n\n"
-        f"In {exact} of the {len(free)} runs without a limit, the bytes requested at the peak are"
-        f" exactly the predicted ones. Of the {len(limited)} runs under a limit,"
-        f" {len(limited) - len(wrong)} ended as predicted; the exception is {', '.join(wrong)} of"
-        f" that capacity, which completed. Errors of more than {_FAR:.0%}, all of them in"
-        " convolutional networks or compiled ones: "
-        + ", ".join(f"`{one.run.name}` {one.error:+.1%}" for one in far)
-        + "."
-    )
-
-
-def truth_second_again() -> str:
-    """The convolutional networks of the second round with the rules that they showed, in words."""
-    again = [one for one in second(AFTER) if one.said]
-    scores = "\n".join(measured_report.summary({CONVOLUTIONS[0]: again}))
-    predicted, folder = result("second/networks.json")["predicted"], "9cf8e0bc/published"
-    errors_of_others = {"reserved": list[float](), "allocated": list[float]()}
-    for path in GPU.parent.glob(f"*{folder}/*.json"):
-        printed = json.loads(path.read_text(encoding="utf-8"))["measured"]["printed"]
-        for kind, found in errors_of_others.items():
-            found.append(predicted[path.stem][kind] / printed[kind] - 1)
-    ranges = {
-        kind: f"{min(found):+.2%} to {max(found):+.2%}" for kind, found in errors_of_others.items()
-    }
-    exact = sum(abs(one.error or 0) < _WITHOUT_ERROR for one in with_peaks(again, "cnn"))
-    return (
-        f"{scores}\n\n{exact} of the {len(with_peaks(again, 'cnn'))} convolutional networks have"
-        f" no error then. {len(predicted)} other runs were not used for the rules: MnasNet with ten"
-        " batches from 240 to 420, and MobileNetV2 with 240, as in the"
-        " [published runs](#published-runs-on-three-cards), were measured on the same H100. Their"
-        f" errors are {ranges['reserved']} of what PyTorch reserved at most, and"
-        f" {ranges['allocated']} of what it allocated."
     )
 
 
@@ -450,13 +403,13 @@ def published_ranges() -> str:
         for row in published()["rows"]
         if row["error"] is not None and row["most_bytes"] > row["predicted_bytes"]
     ]
-    low = [row for row in rows if row["error"] < -_FAR]
+    low = [row for row in rows if row["error"] < -FAR]
     within = sum(row["truth_bytes"] <= row["most_bytes"] for row in low)
     wide = median(row["most_bytes"] / row["predicted_bytes"] - 1 for row in rows)
     headings = ("model", "batch", "GPU", "measured MiB", "range in MiB")
     return (
         f"{len(rows)} rows have a range, whose upper end is {wide:.0%} above the lower one in the"
-        f" median. {len(low)} of them are predicted more than {_FAR:.0%} too low, and the range"
+        f" median. {len(low)} of them are predicted more than {FAR:.0%} too low, and the range"
         f" contains the measurement in {within}:\n\n"
     ) + table(
         headings,
@@ -507,13 +460,13 @@ def _errors_of_scripts() -> list[float]:
     return [abs(row["predicted"] / row["published"] - 1) for row in rows if row["published"]]
 
 
-def _requested(predictions: str, one: Compared) -> int:
+def requested(predictions: str, one: Compared) -> int:
     """The bytes requested at the peak, as predicted."""
     said = result(predictions)["runs"][one.run.name][one.formula]
     return int(said["stages"]["end"]["peak_requested"])
 
 
-def _peak(one: Compared) -> int:
+def measured_peak(one: Compared) -> int:
     """The bytes requested at the peak, as measured."""
     return int(one.measured["stages"][-1]["peak_requested"])
 
@@ -542,8 +495,6 @@ PARTS = (
     truth_causes,
     truth_formulas,
     truth_context,
-    truth_second,
-    truth_second_again,
     published_formulas,
     published_errors,
     published_peers,
