@@ -11,12 +11,14 @@ import sys
 from collections.abc import Sequence
 from inspect import cleandoc
 from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
+from allocbench.base.errors import UserError
 from allocbench.base.text import command_text, one_line
 from allocbench.commands import COMMANDS, EXAMPLES
 from allocbench.output import stdout
@@ -83,6 +85,8 @@ class Group(_QuickGroup):
     def get_command(self, context: Any, name: str) -> Any:
         """The command with a name, imported; while help is written, only its entry."""
         entry = super().get_command(context, name)
+        if entry is None and (instead := _meant(name)):
+            raise UserError(f"no command '{name}': try 'allocbench {instead}'")
         return entry if entry is None or self._writing_help else _loaded(name)
 
     def format_help(self, context: Any, formatter: Any) -> None:
@@ -92,6 +96,17 @@ class Group(_QuickGroup):
             super().format_help(context, formatter)
         finally:
             self._writing_help = False
+
+
+def _meant(name: str) -> str:
+    """What to write instead of a word that is no command, if it is a file or what `list` lists."""
+    from allocbench.commands.list import PARTS
+
+    if name in PARTS:
+        return f"list {name}"
+    if not Path(name).is_file():
+        return ""
+    return f"check -- python {name}" if name.endswith(".py") else f"check {name}"
 
 
 def _cut_nothing_in_help() -> None:

@@ -53,7 +53,7 @@ class Best:
     """What to use, and the results that the advice is based on.
 
     rows: one for each candidate, in the order in which they were tried; columns of
-    `reports.results`, and failed_orders: number of traces with the steps in another order on which
+    `reports.rows`, and failed_orders: number of traces with the steps in another order on which
     a request failed, null if that was not tried. orders: these traces. excluded: by spec,
     why the program rules it out. tuned: the search for settings, None where none was needed.
     runs: the same results as `rows`, with all columns of `Runner.counted`.
@@ -78,7 +78,7 @@ class Best:
 
     @property
     def columns(self) -> dict[str, str | None]:
-        """The columns of `reports.results` with which rows keep the advice."""
+        """The columns of `reports.rows` with which rows keep the advice."""
         return self.advice.columns | {"orders_advice": self.other_orders(self.advice.chosen)}
 
     def other_orders(self, spec: str | None) -> str | None:

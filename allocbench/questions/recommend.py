@@ -20,7 +20,7 @@ class Study:
     """The advice and the results that it is based on.
 
     rows: one for each candidate, the recommended first, then those that fit, by cost. Columns of
-    `best.Best.rows`, and cost: see `reports.choosing.Weights`, null for what does not fit;
+    `best.Best.rows`, and cost: see `reports.advice.choosing.Weights`, null for what does not fit;
     recommended, best_setting, best_allocator: the specs, the same in each row. orders: number of
     traces with the steps in another order. warnings: settings that the program rules out, and what
     to check before using the advice.

@@ -31,7 +31,7 @@ DEVICE_TIME = (
     "device_seconds_source",
     "device_assumptions",
 )
-"""Columns of `reports.results` about the time of device calls."""
+"""Columns of `reports.rows` about the time of device calls."""
 Values: TypeAlias = Mapping[str, str]
 """Parameter -> value."""
 

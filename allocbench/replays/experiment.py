@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """One run of a trace through an allocator -> one result row; a matrix of runs.
 
-The keys of a row are the columns of `reports.results`, which also defines each metric; what was
+The keys of a row are the columns of `reports.rows`, which also defines each metric; what was
 not measured, or does not exist for an allocator, is None.
 """
 

@@ -2,7 +2,7 @@
 """Runs of a trace through an allocator: counts, times and sufficient capacities.
 
 Every command and report takes its numbers from here. The keys of a row are columns of
-`reports.results`, which defines each metric.
+`reports.rows`, which defines each metric.
 """
 
 from __future__ import annotations
@@ -339,7 +339,7 @@ def time_source(device: Device) -> str:
 
 
 def assumed(device: Device, stats: DeviceStats) -> dict[str, Any]:
-    """The columns of `reports.results` that describe an estimate; none for a measured time."""
+    """The columns of `reports.rows` that describe an estimate; none for a measured time."""
     if not stats.calls_at_points:
         return {}
     costs = [

@@ -43,7 +43,7 @@ class Times:
 
     @property
     def row(self) -> Row:
-        """The columns of `reports.results` that hold times and their intervals."""
+        """The columns of `reports.rows` that hold times and their intervals."""
         row = _of_passes("cold", self.cold) | _of_passes("steady", self.steady)
         for name in self.statistics[0] if self.statistics else ():
             values = [columns[name] for columns in self.statistics]

@@ -64,8 +64,8 @@ def sweep(
 
     Runs that are already in `path`, with all that the effort asks for, are skipped; so are failed
     ones unless `retry` is set. Each result is written to `path` when it arrives. A run that raises,
-    or whose process dies, becomes a row with an error: see `reports.rows.runs.frame`. An interrupt,
-    an error or the end of this process also ends its workers.
+    or whose process dies, becomes a row with an error: see `bundle.frame` in `reports.rows`. An
+    interrupt, an error or the end of this process also ends its workers.
 
     workers: processes; 0: one per processor. total: called once with the number of runs to make.
     done: called with each run when it ends. Host times are measured while other runs are in

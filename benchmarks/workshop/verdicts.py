@@ -9,7 +9,7 @@ setting of PyTorch's allocator, and the combinations that `tune` adds with a lar
 Choices that fail when the steps come in another order, or reserve more in each step while the load
 does not grow, are left out, as `best` leaves them out.
 
-Regret: how much more the advice uses of the room that should stay free (`reports.choosing.ROOM`)
+Regret: how much more the advice uses of the room that should stay free (`ROOM`)
 than another choice, as a share of the device. Memory saved beyond that room has no value. `naive`
 counts as a choice only if nothing else fits.
 """

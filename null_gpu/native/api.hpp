@@ -50,13 +50,14 @@ inline constexpr Status kCapturedEvent = 907, kWrongThread = 908;
 // What NVIDIA's other libraries return for an unsupported call.
 inline constexpr Status kCublasNotSupported = 15, kCudnnNotSupported = 3000, kNvmlNotSupported = 3;
 
-// The entry of a map of ranges, by their first addresses, that contains an address; end(): none
-// does.
 inline Size size_of(Size size) { return size; }
 template <class Range>
 Size size_of(Range const& range) {
   return range.size;
 }
+
+// The entry of a map of ranges, by their first addresses, that contains an address; end(): none
+// does.
 template <class Map>
 auto around(Map& ranges, Address address) {
   auto entry = ranges.upper_bound(address);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which setting and which allocator to use: the advice that every command and report gives.
 
-Pure functions over rows with the columns of `reports.results`; `questions.best` makes the rows, the
+Pure functions over rows with the columns of `reports.rows`; `questions.best` makes the rows, the
 same for all commands. The question is whether the program fits. If the default fits with room, the
 advice is to keep it. Otherwise, allocators that do not fit are left out, then those that leave
 clearly less room than another, and the one with the lowest cost among the rest is advised. `naive`,
@@ -63,7 +63,7 @@ class Advice:
 
     @property
     def columns(self) -> dict[str, str | None]:
-        """The columns of `reports.results` with which rows keep it."""
+        """The columns of `reports.rows` with which rows keep it."""
         return {
             "recommended": self.chosen,
             "best_setting": self.setting,

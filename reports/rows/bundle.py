@@ -200,7 +200,7 @@ def parse(text: bytes, where: str) -> list[Record]:
 
 
 def frame(records: Iterable[Record]) -> pd.DataFrame:
-    """Records as a frame: the columns of `reports.rows.results`, then trace, code and error.
+    """Records as a frame: the columns of `reports.rows`, then trace, code and error.
 
     If a run appears twice because it was retried, the later one counts.
     """

@@ -76,6 +76,8 @@ def from_json(text: str | bytes, where: str) -> pd.DataFrame:
     """The rows of a JSON text, checked as `frame` does; raises ResultError beginning `where`."""
     try:
         rows = json.loads(text, parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise ResultError(f"{where}: not a file of results: it is not text") from error
     except (ValueError, RecursionError) as error:
         raise ResultError(f"{where}: not JSON: {error}") from error
     if not isinstance(rows, list):

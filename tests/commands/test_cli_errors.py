@@ -123,6 +123,8 @@ def test_a_full_disk_is_an_error() -> None:
         ("list nonsense", "'nonsense' is not one of 'allocators', 'workloads', 'devices'"),
         ("convert good.csv -o new.txt", "new.txt: the extension must be"),
         ("nonsense", "No such command 'nonsense'"),
+        ("devices", "no command 'devices': try 'allocbench list devices'"),
+        ("good.csv", "no command 'good.csv': try 'allocbench check good.csv'"),
     ],
 )
 def test_a_wrong_command_line_is_an_error(line: str, told: str) -> None:

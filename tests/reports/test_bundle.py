@@ -99,6 +99,7 @@ def parquet(frame: pd.DataFrame) -> bytes:
     [
         ({"rows__json": None}, "it has no rows.json"),
         ({"rows__json": b"[{"}, "not JSON"),
+        ({"rows__json": b"[\xb5"}, "not a file of results: it is not text"),
         ({"memory__parquet": b"PAR1 nothing"}, "memory.parquet: not Parquet"),
         (
             {"memory__parquet": parquet(memory("a", GIB).drop(columns="event"))},

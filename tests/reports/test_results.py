@@ -146,7 +146,7 @@ def test_a_frame_survives_being_rows_again(
         ("[[]]", "row 1: expected an object, found a list"),
         ('[{"workload": NaN}]', "NaN is not a JSON value"),
         ("[{}]", "row 1: column 'workload' is missing"),
-        ("\xff", "not JSON"),
+        ("\xff", "not a file of results: it is not text"),
     ],
 )
 def test_reading_names_the_file(tmp_path: Path, text: str, message: str) -> None:
