@@ -48,7 +48,7 @@ class Question(Generic[AnyOrWhole]):
         return name, trace
 
     def runner(self: "Question[Trace]") -> Runner:
-        """The runs of a single workload, on a device that libraries use beside it."""
+        """The runs of a single workload on a device of which libraries hold a part."""
         name, trace = self.only
         return Runner(trace, beside(self.device, trace), name)
 

@@ -67,8 +67,9 @@ def truth_third() -> str:
         f" settings of PyTorch's allocator. {len({one.run.name for one in limited})} of them ran"
         " again with two limits, of 97 and 100.5% of the capacity that `fit` found. Their"
         f" predictions were committed before they were measured, on {provenance['date'][:10]}, on"
-        " a third H100 80GB HBM3 with the same driver. Two versions differed between the two:"
-        f" Python {provenance['python']} and 3.11.7, transformers 5.17 and 5.24.{tables}"
+        " a third H100 80GB HBM3 with the same driver. Two versions were others there than in the"
+        f" predictions: Python {provenance['python']} instead of 3.11.7, and transformers 5.17"
+        f" instead of 5.24.{tables}"
     )
 
 

@@ -273,7 +273,7 @@ def programs_that_are_not_there() -> Iterator[None]:
 def _run(
     command: Sequence[str], name: str, device: str | None, limits: Limits, *_: Any, **__: Any
 ) -> Execution:
-    """What a run of the program allocates: so many times what `training` does."""
+    """What a run of the program allocates: a multiple of what `training` allocates."""
     batch, plain = int(command[-1]), training(1, steps=limits.steps or 4)
     capacity = read(device).memory if device else 0
     size = np.where(plain.op == ALLOC, plain.size * batch // 8, plain.size)

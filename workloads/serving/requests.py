@@ -59,11 +59,13 @@ class RandomRequests:
     count: int = option("count", 200, "requests")
     rate: float = option("number", 4.0, "mean number of requests per second", least=1e-6)
     burstiness: float = option(
-        "number", 1.0,
+        "number",
+        1.0,
         "coefficient of variation of the gamma-distributed time between arrivals; 1 is a"
         " Poisson process",
-        least=0.01, most=100,
-    )  # fmt: skip
+        least=0.01,
+        most=100,
+    )
     prompt: int = option("count", 700, "median prompt length in tokens; lengths are log-normal")
     prompt_spread: float = option(
         "number", 0.9, "standard deviation of the log of the prompt length", least=0, most=5
@@ -74,15 +76,17 @@ class RandomRequests:
     )
     longest: int = option("count", 8192, "longest prompt and longest output, in tokens")
     prefixes: int = option(
-        "count", 0,
+        "count",
+        0,
         "number of common prompt prefixes; the k-th is chosen in proportion to 1/k; 0 for none",
         least=0,
-    )  # fmt: skip
+    )
     prefix_tokens: int = option(
-        "count", 4096,
+        "count",
+        4096,
         f"tokens of each common prefix, a multiple of {PREFIX_TOKENS}, added before the prompt",
         least=PREFIX_TOKENS,
-    )  # fmt: skip
+    )
     seed: int = SEED
 
     def draw(self) -> Requests:

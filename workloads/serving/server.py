@@ -82,24 +82,30 @@ class ServerSettings:
     """How a server works."""
 
     kv: str = option(
-        "choice", "contiguous",
+        "choice",
+        "contiguous",
         "keys and values of a sequence: one block per group of layers, or pages",
         choices=("contiguous", "paged"),
-    )  # fmt: skip
+    )
     growth: str = option(
-        "choice", "concat",
+        "choice",
+        "concat",
         "growth of a full contiguous block: by `chunk` tokens, or to twice its size",
         choices=("concat", "double"),
-    )  # fmt: skip
+    )
     chunk: int = option("count", 32, "growth of a contiguous block in tokens", most=10**6)
     layer_group: int = option(
-        "count", 8, "layers per contiguous block; smaller groups give a finer and longer trace",
+        "count",
+        8,
+        "layers per contiguous block; smaller groups give a finer and longer trace",
         most=10**4,
-    )  # fmt: skip
+    )
     page: int = option(
-        "count", 16, f"tokens per page; must divide {PREFIX_TOKENS} (16 for logs of Qwen-Bailian)",
+        "count",
+        16,
+        f"tokens per page; must divide {PREFIX_TOKENS} (16 for logs of Qwen-Bailian)",
         most=PREFIX_TOKENS,
-    )  # fmt: skip
+    )
     token_budget: int = option("count", 8192, "maximum number of tokens per step", most=10**6)
     max_sequences: int = option("count", 256, "maximum number of running sequences", most=10**5)
     memory: int = option("bytes", 80 * GIB, "memory of the GPU in bytes")
@@ -107,14 +113,17 @@ class ServerSettings:
         "number", 0.9, "fraction of the memory that the server uses", least=0.01, most=1
     )
     kv_budget: int = option(
-        "bytes", 0,
+        "bytes",
+        0,
         "bytes of keys and values; 0: all that weights and the activations of a full step leave",
         least=0,
-    )  # fmt: skip
+    )
     preemption: str = option(
-        "choice", "recompute", "what happens to the keys and values of a preempted sequence",
+        "choice",
+        "recompute",
+        "what happens to the keys and values of a preempted sequence",
         choices=("recompute", "swap"),
-    )  # fmt: skip
+    )
     decode_tokens: int = option("count", 8, "tokens generated per sequence and step", most=1024)
     activation_layers: int = option(
         "count", 1, "number of layers whose activations are recorded", least=0, most=10**4
@@ -128,11 +137,12 @@ class ServerSettings:
     )
     link: float = option("number", 50e9, "bytes per second between GPU and host")
     sleep: float = option(
-        "number", 0.0,
+        "number",
+        0.0,
         "seconds without requests after which the server sleeps: it returns all memory until the"
         " next request; 0: never",
         least=0,
-    )  # fmt: skip
+    )
 
 
 OPTIONS = options_of(ServerSettings)
