@@ -75,7 +75,8 @@ class Summary:
     shapes: the reads that a shape depends on, by call site. chosen: number of reads that returned a
     value chosen by the user. unused: the names of such values that no process read. unknown:
     requests of NVIDIA's libraries for a workspace that got 0 bytes, by rule of `workspaces.json`.
-    workspace: bytes that one of them may ask for on a real GPU.
+    workspace: bytes that one of them may ask for on a real GPU. forgone: convolutions that did
+    without their workspace, such as for lack of memory.
     shared: whether PyTorch's allocator waited for another stream before it reused a block.
     without_kernels: the version of PyTorch if it was built without kernels for the card, else "".
     outside: bytes that libraries held on a GPU outside of PyTorch, by library, when they were most;
@@ -90,6 +91,7 @@ class Summary:
     chosen: int = 0
     unknown: Mapping[str, int] = field(default_factory=dict)
     workspace: int = 0
+    forgone: int = 0
     shared: bool = False
     unrelated: bool = False
     unused: Sequence[str] = ()
@@ -233,6 +235,7 @@ def summary(folder: str | Path) -> Summary:
         chosen=sum(report["chosen"] for report in reports),
         unknown=total("unknown"),
         workspace=max((report["workspace"] for report in reports), default=0),
+        forgone=sum(report["forgone"] for report in reports),
         shared=any(report["shared"] for report in reports),
         unrelated=all(report["unrelated"] or not report["reads"] for report in reports),
         unused=sorted(set.intersection(*unused)) if unused else [],

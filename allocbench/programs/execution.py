@@ -54,7 +54,7 @@ class Execution:
     unknown: the note on reads of computed values, "" if none can be why it failed. shared: whether
     PyTorch waited for another stream before it reused a block. shapes: the lines where a shape
     depends on a mask of which nothing is known, with the numbers of reads. ooms: requests that
-    PyTorch answered with OutOfMemoryError.
+    PyTorch answered with OutOfMemoryError. forgone: convolutions that did without their workspace.
     """
 
     recorded: Recorded
@@ -63,6 +63,7 @@ class Execution:
     unknown: str = ""
     shared: bool = False
     shapes: Mapping[str, int] = field(default_factory=dict)
+    forgone: int = 0
 
     @property
     def ooms(self) -> int:
@@ -147,6 +148,7 @@ def run(
         session.reads,
         session.summary.shared,
         session.summary.shapes,
+        session.summary.forgone,
     )
     said = _reason(printed) if quiet else _ABOVE
     if not session.found and _OF_GPUS.search(said):

@@ -248,9 +248,13 @@ def _recorded(program: ProgramWorkload, device: str | None) -> tuple[Entry, set[
         others = {name: one for name, one in ran.recorded.traces.items() if name not in ran.failed}
         ran = replace(ran, recorded=replace(ran.recorded, traces=others))
     elif ran.ooms and ran.recovered:
+        what = f"it ran out of memory ({_failed(ran)}), caught the error and went on"
+        if ran.forgone:
+            many = f"{ran.forgone} convolution{'s' * (ran.forgone > 1)}"
+            what = f"{many} found no memory for a workspace and went on without it, more slowly"
         notes.append(
-            f"it ran out of memory ({_failed(ran)}), caught the error and went on: the answer is"
-            " for what it then did; name a larger card with --device to see it with more memory"
+            f"{what}: the answer is for what it then did; name a larger card with --device to see"
+            " it with more memory"
         )
     elif ran.ooms and device is not None and settings.ample:
         notes.append(

@@ -212,7 +212,7 @@ class Process:
         report = {"reads": reads.sites, "shapes": reads.shapes, "chosen": reads.chosen}
         report |= {"unused": reads.unused, "without_kernels": self._without_kernels()}
         report |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
-        report |= {"workspace": self._workspaces.bound()}
+        report |= {"workspace": self._workspaces.bound(), "forgone": self._workspaces.forgone()}
         self._core.null_outside.restype = ctypes.c_char_p
         held = self._core.null_outside().decode().splitlines()
         of_libraries = (line.partition(" ") for line in held)

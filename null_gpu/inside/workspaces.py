@@ -35,6 +35,7 @@ class Workspaces:
         self._core = core
         core.null_workspace_rules.restype = ctypes.c_char_p
         core.null_workspaces.restype = core.null_workspace_bound.restype = ctypes.c_uint64
+        core.null_workspaces_forgone.restype = ctypes.c_uint64
         self._rules = core.null_workspace_rules().decode().split()
 
     def watch(self, torch: ModuleType) -> None:
@@ -65,6 +66,10 @@ class Workspaces:
         counts = (ctypes.c_uint64 * len(self._rules))()
         self._core.null_workspaces_unknown(counts)
         return +Counter(dict(zip(self._rules, counts, strict=True)))
+
+    def forgone(self) -> int:
+        """How many convolutions did without their workspace, such as for lack of memory."""
+        return int(self._core.null_workspaces_forgone())
 
     def bound(self) -> int:
         """Bytes that the largest of these requests may ask for on a real GPU; 0: nothing known."""

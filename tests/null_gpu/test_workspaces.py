@@ -15,7 +15,7 @@ from allocbench.null_gpu.device import read, workspace_rules
 from allocbench.null_gpu.launch import Summary, core, notes
 from allocbench.workloads import read as read_trace
 from allocbench.workloads.modelled_workspaces import modelled
-from tests.null_gpu import VERSIONS, asked, recorded
+from tests.null_gpu import VERSIONS, asked, python, recorded
 from tests.null_gpu import seen as seen_on_null
 from tests.null_gpu.core import seen
 
@@ -272,6 +272,27 @@ def test_convolutions_of_other_kinds_ask_for_about_what_was_measured(tmp_path: P
     assert len(measured) == 1844
     assert close / len(measured) > 0.7
     assert wrong / total < 0.04
+
+
+REFUSED = """
+import torch
+from torch import nn
+
+layer = nn.Conv2d(64, 64, 3, padding=1, bias=False).cuda()
+images = torch.ones(64, 64, 56, 56, device="cuda")
+for _ in range(3):
+    layer(images).sum()
+"""
+
+
+def test_a_convolution_without_memory_for_its_workspace_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(REFUSED)
+    on = "null:h100,context=0,memory=110MiB"
+    done = asked("check", "--device", on, "--", python(), str(path))
+    told = " ".join(done.stderr.split())
+    assert "3 convolutions found no memory for a workspace and went on without it" in told
+    assert done.stdout.startswith("FITS")
 
 
 def test_no_measured_convolution_asked_for_five_times_its_tensors() -> None:

@@ -22,8 +22,10 @@
 // - Floats are written without a copy if they have 64 channels or become 97 to 192 of at most 96.
 // - Images of less than four channels need nothing with small filters, and NHWC is copied to NCHW.
 // - Few floats of small images, and sounds of one channel, need nothing.
-// - Groups of channels are copied, too. A filter for each channel has partial sums of its gradient
-//   in NHWC; those of large filters are as large as eight images.
+// - Groups of channels are copied, too, and padded to a power of two of less than 64 in both
+// layouts.
+//   A filter for each channel has partial sums of its gradient in NHWC; those of large filters are
+//   as large as eight images.
 //
 // On other cards, published peaks show that convolutions of one pixel of floats with few channels
 // have a workspace with some batches (docs/truth.md). Nothing public says when, or how large it is,
@@ -244,11 +246,41 @@ Size product(Convolution const& convolution, Size sums) {
   return (aligned ? small : few) ? batch * result : copies + sums;
 }
 
+// Formula "layout" on the H100: what the kernels for many pixels, or strided ones, have in
+// addition.
+Size beside(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  if (!is_measured() || pass == Pass::kFilterGradient) return 0;
+  bool const forward = pass == Pass::kForward;
+  Size const made = Size(input.sizes[0]) * pixels(forward ? output : input);
+  bool const many = forward ? made >= kFewPixels : made > 2 * kFewPixels || is_strided(convolution);
+  return many ? kBesideCopies : 0;
+}
+
+// The channels of a group, padded to a power of two.
+Size in_group(Size channels) { return std::max(std::bit_ceil(channels), Size{kFewChannels}); }
+
+bool is_padded_in_groups(Size width) {
+  return width > 1 && width < kSmallTile && width != in_group(width);
+}
+
+// Formula "layout" on the H100 for groups whose channels are padded: copies in both layouts.
+Size copies_padded_in_groups(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  auto const batch = static_cast<Size>(input.sizes[0]);
+  Size const groups = Size(input.sizes[1]) / Size(filter.sizes[1]);
+  Size const in = in_group(Size(filter.sizes[1])), out = in_group(Size(output.sizes[1]) / groups);
+  return copy_bytes(input, batch, groups * in) + copy_bytes(output, batch, groups * out) +
+         copy_bytes(filter, groups * out, in) + kAlignment + beside(convolution);
+}
+
 // Formula "layout" on the H100 for groups of channels.
 Size in_groups(Convolution const& convolution, Size sums) {
   auto const& [input, filter, output, pass] = convolution;
   if (!is_measured()) return 0;
-  if (filter.sizes[1] > 1) return transposed_or_padded(convolution, true, true) + sums;
+  auto const width = static_cast<Size>(filter.sizes[1]);
+  if (is_padded_in_groups(width)) return copies_padded_in_groups(convolution);
+  if (width > 1) return transposed_or_padded(convolution, true, true) + sums;
   if (pass != Pass::kFilterGradient || !input.channels_last()) return 0;
   auto const batch = static_cast<Size>(input.sizes[0]);
   auto const channels = static_cast<Size>(input.sizes[1]);
@@ -328,17 +360,6 @@ bool is_idle(Convolution const& convolution) {
   if (pass != Pass::kForward || Size(output.sizes[1]) > kFewOutputs) return false;
   Size const made = static_cast<Size>(output.sizes[0]) * pixels(output);
   return of_lines(input) || is_strided(convolution) || made < kFewElements / 8;
-}
-
-// Formula "layout" on the H100: what the kernels for many pixels, or strided ones, have in
-// addition.
-Size beside(Convolution const& convolution) {
-  auto const& [input, filter, output, pass] = convolution;
-  if (!is_measured() || pass == Pass::kFilterGradient) return 0;
-  bool const forward = pass == Pass::kForward;
-  Size const made = Size(input.sizes[0]) * pixels(forward ? output : input);
-  bool const many = forward ? made >= kFewPixels : made > 2 * kFewPixels || is_strided(convolution);
-  return many ? kBesideCopies : 0;
 }
 
 // Formula "layout".

@@ -28,6 +28,7 @@ struct Seen : Only<Seen> {
   std::vector<WorkspaceUse> uses;
   std::array<std::uint64_t, kRules> without{};  // requests that were answered with 0 bytes
   Size most = 0;                                // bytes that one of these may ask for elsewhere
+  std::uint64_t forgone = 0;                    // convolutions that did without their workspace
 };
 
 std::array<Assumption, kRules>& assumptions() {
@@ -75,6 +76,11 @@ void used_none(Rule rule) {
   ++Seen::get().without[static_cast<Size>(rule)];
 }
 
+void forgone() {
+  std::lock_guard const lock(Seen::get().mutex);
+  ++Seen::get().forgone;
+}
+
 void may_ask(Size bytes) {
   std::lock_guard const lock(Seen::get().mutex);
   Seen::get().most = std::max(Seen::get().most, bytes);
@@ -105,6 +111,13 @@ NULL_GPU_API std::uint64_t null_workspace_bound() {
   using namespace allocbench::null_gpu;
   std::lock_guard const lock(Seen::get().mutex);
   return Seen::get().most;
+}
+
+// How many convolutions did without their workspace.
+NULL_GPU_API std::uint64_t null_workspaces_forgone() {
+  using namespace allocbench::null_gpu;
+  std::lock_guard const lock(Seen::get().mutex);
+  return Seen::get().forgone;
 }
 
 // Write the workspaces that were allocated so far, at most `count`; returns how many there are.

@@ -48,6 +48,8 @@ Size asked(Rule rule, Size bytes);
 void used(Rule rule, void const* address, Size bytes);
 // Remember that a library was called without a workspace.
 void used_none(Rule rule);
+// Remember that PyTorch chose a convolution without the workspace that the best one has.
+void forgone();
 // Remember that a library which was given no workspace may ask for up to so many bytes.
 void may_ask(Size bytes);
 

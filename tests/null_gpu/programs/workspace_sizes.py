@@ -4,6 +4,7 @@ Prints, for each case, the bytes of each alloc in order, from PyTorch's own memo
 Arguments choose parts: `workspace_sizes.py convolutions recurrent`.
 """
 
+import functools
 import itertools
 import json
 import sys
@@ -25,7 +26,10 @@ def ones(*shape, dtype=FLOAT):
 
 
 def case(name, function):
-    """Note the allocs of a call; the inputs exist before, and the result is dropped."""
+    """Note the allocs of a call; the inputs exist before, and the result is dropped.
+
+    -1 comes before a request that is refused.
+    """
     torch.cuda.synchronize()
     before = len(memory._snapshot()["device_traces"][0])
     try:
@@ -36,7 +40,10 @@ def case(name, function):
     torch.cuda.synchronize()
     events = memory._snapshot()["device_traces"][0][before:]
     del result
-    seen[name] = [event["size"] for event in events if event["action"] == "alloc"]
+    seen[name] = sizes = []
+    for event in events:
+        if event["action"] in ("alloc", "oom"):
+            sizes += [-1, event["size"]] if event["action"] == "oom" else [event["size"]]
     if failure:
         seen[name].append(failure)
     memory._record_memory_history(enabled=None)
@@ -275,6 +282,170 @@ def dimensions():
     seen["cudnn"] = [torch.backends.cudnn.version()]
 
 
+def layers():
+    """Convolutions that are dilated, grouped, of volumes, to few channels, or derived twice."""
+    kinds = (FLOAT, HALF, BRAIN)
+    both = (False, True)
+
+    def tried(title, layer, images, last, twice=False):
+        memory_format = torch.channels_last if images.dim() == 4 else torch.channels_last_3d
+        if last:
+            layer, images = (one.to(memory_format=memory_format) for one in (layer, images))
+        trained(f"{title} {str(images.dtype)[6:]}{' channels last' * last}", layer, images)
+
+    for (c, k, r, dilation, size, batch), dtype, last in itertools.product(
+        (
+            *((256, 256, 3, 2, 28, 8), (256, 256, 3, 2, 65, 2), (512, 512, 3, 4, 28, 8)),
+            *((512, 512, 3, 2, 65, 4), (2048, 256, 3, 12, 28, 8), (2048, 256, 3, 24, 33, 4)),
+            *((2048, 256, 3, 36, 65, 2), (960, 128, 3, 6, 33, 4), (64, 64, 3, 2, 56, 8)),
+            *((128, 128, 3, 2, 32, 16), (32, 32, 3, 4, 128, 4), (64, 64, 3, 8, 64, 4)),
+            *((128, 128, 3, 16, 64, 1), (48, 96, 3, 2, 40, 8)),
+        ),
+        kinds,
+        both,
+    ):
+        layer = nn.Conv2d(c, k, r, padding=dilation, dilation=dilation).to("cuda", dtype)
+        title = f"conv2d {c}->{k} {r} dilation={dilation} on {batch}x{size}"
+        tried(title, layer, ones(batch, c, size, size, dtype=dtype), last)
+    for (c, k, r, dilation, size, batch), dtype in itertools.product(
+        (
+            *((32, 64, 2, 1, 8000, 8), (32, 64, 2, 16, 8000, 8), (64, 64, 3, 4, 4000, 16)),
+            *((64, 128, 3, 64, 4000, 4), (128, 128, 3, 2, 1000, 16), (512, 512, 3, 8, 500, 8)),
+            *((25, 25, 7, 4, 400, 32), (256, 256, 7, 9, 2000, 2)),
+        ),
+        kinds,
+    ):
+        layer = nn.Conv1d(c, k, r, dilation=dilation).to("cuda", dtype)
+        title = f"conv1d {c}->{k} {r} dilation={dilation} on {batch}x{size}"
+        tried(title, layer, ones(batch, c, size, dtype=dtype), False)
+    for (c, k, r, stride, side, batch), dtype, last in itertools.product(
+        (
+            *(
+                (1, 32, 3, 1, 64, 2),
+                (4, 32, 3, 1, 96, 1),
+                (32, 32, 3, 1, 64, 2),
+                (32, 64, 3, 2, 64, 2),
+            ),
+            *((64, 64, 3, 1, 32, 2), (64, 128, 3, 2, 32, 2), (128, 128, 3, 1, 16, 2)),
+            *((128, 256, 3, 2, 16, 4), (256, 256, 3, 1, 8, 2), (256, 320, 3, 2, 8, 2)),
+            *((320, 320, 3, 1, 4, 2), (640, 320, 3, 1, 8, 2), (512, 256, 3, 1, 8, 2)),
+            *(
+                (128, 64, 3, 1, 32, 2),
+                (64, 32, 3, 1, 64, 2),
+                (32, 3, 1, 1, 64, 2),
+                (16, 16, 3, 1, 80, 1),
+            ),
+            *(
+                (48, 48, 3, 1, 48, 1),
+                (96, 96, 1, 1, 24, 2),
+                (24, 48, 3, 2, 48, 4),
+                (3, 64, 7, 2, 64, 4),
+            ),
+        ),
+        kinds,
+        both,
+    ):
+        layer = nn.Conv3d(c, k, r, stride, r // 2).to("cuda", dtype)
+        title = f"conv3d {c}->{k} {r} stride={stride} on {batch}x{side}"
+        tried(title, layer, ones(batch, c, side, side, side, dtype=dtype), last)
+    for (c, k, side, batch), dtype, last in itertools.product(
+        ((64, 32, 32, 2), (128, 64, 16, 2), (320, 256, 8, 2), (320, 320, 4, 2)), kinds, both
+    ):
+        layer = nn.ConvTranspose3d(c, k, 2, 2).to("cuda", dtype)
+        title = f"transposed3d {c}->{k} 2 stride=2 on {batch}x{side}"
+        tried(title, layer, ones(batch, c, side, side, side, dtype=dtype), last)
+    for (c, width, stride, size, batch), dtype, last in itertools.product(
+        (
+            *((32, 16, 2, 112, 32), (64, 16, 2, 56, 32), (64, 16, 1, 28, 32), (160, 16, 1, 14, 32)),
+            *((400, 16, 1, 7, 32), (48, 8, 1, 56, 32), (104, 8, 1, 28, 32), (208, 8, 1, 14, 32)),
+            *((440, 8, 1, 7, 32), (96, 48, 1, 56, 16), (192, 48, 2, 56, 16), (432, 48, 1, 14, 16)),
+            *((1008, 48, 1, 7, 16), (128, 4, 1, 56, 16), (256, 8, 2, 56, 16), (512, 16, 1, 14, 16)),
+            *((256, 8, 1, 28, 64), (512, 64, 1, 14, 64), (64, 2, 1, 32, 128), (24, 24, 1, 28, 32)),
+            *((232, 232, 1, 28, 16), (48, 24, 2, 112, 32), (120, 24, 1, 28, 32)),
+        ),
+        (FLOAT, BRAIN),
+        both,
+    ):
+        layer = nn.Conv2d(c, c, 3, stride, 1, groups=c // width).to("cuda", dtype)
+        title = f"conv2d {c} groups of {width} 3 stride={stride} on {batch}x{size}"
+        tried(title, layer, ones(batch, c, size, size, dtype=dtype), last)
+    for (c, k, r, size, batch), dtype, last in itertools.product(
+        (
+            *((64, 1, 3, 64, 16), (64, 3, 3, 128, 8), (64, 3, 9, 96, 8), (64, 21, 3, 33, 8)),
+            *((32, 2, 3, 128, 4), (128, 5, 3, 32, 16), (256, 36, 3, 50, 4), (256, 9, 3, 50, 4)),
+            *((64, 1, 7, 128, 2), (320, 4, 3, 64, 2), (128, 17, 3, 48, 8), (512, 24, 3, 38, 8)),
+            *((256, 3, 1, 50, 4), (256, 21, 1, 65, 4), (64, 12, 3, 48, 8), (96, 27, 3, 32, 8)),
+        ),
+        kinds,
+        both,
+    ):
+        layer = nn.Conv2d(c, k, r, padding=r // 2).to("cuda", dtype)
+        title = f"conv2d {c}->{k} {r} on {batch}x{size}"
+        tried(title, layer, ones(batch, c, size, size, dtype=dtype), last)
+    for (c, k, r, stride, size, batch), dtype, last in itertools.product(
+        (
+            *((3, 64, 4, 2, 64, 64), (64, 128, 4, 2, 32, 64), (128, 256, 4, 2, 16, 64)),
+            *((256, 512, 4, 2, 8, 64), (3, 64, 3, 1, 32, 64), (64, 64, 3, 1, 32, 64)),
+            *((128, 128, 3, 1, 8, 64), (1, 32, 3, 2, 28, 128), (512, 1, 4, 1, 4, 64)),
+        ),
+        (FLOAT, BRAIN),
+        both,
+    ):
+        layer = nn.Conv2d(c, k, r, stride, 1 if size > 4 else 0).to("cuda", dtype)
+        images = ones(batch, c, size, size, dtype=dtype)
+        if last:
+            layer, images = layer.to(memory_format=LAST), images.to(memory_format=LAST)
+        images.requires_grad_()
+        title = f"conv2d {c}->{k} {r} stride={stride} on {batch}x{size} {str(dtype)[6:]}"
+        out = layer(images)
+        (slope,) = torch.autograd.grad(out, images, torch.ones_like(out), create_graph=True)
+        weight = torch.ones_like(slope)
+        case(
+            f"{title}{' channels last' * last}, gradient of the gradient",
+            lambda slope=slope, weight=weight: slope.backward(weight),
+        )
+    seen["cudnn"] = [torch.backends.cudnn.version()]
+
+
+def refused():
+    """Convolutions when there is no memory for their workspaces."""
+    total = torch.cuda.get_device_properties(0).total_memory
+    side = 2 << 20
+
+    def limited(name, function, result, weight, spare):
+        """A call with memory for its results and `spare` bytes."""
+        torch.cuda.empty_cache()
+        room = -(-(result.numel() * result.element_size() + weight.numel() * 4) // side) * side
+        held = torch.cuda.memory_reserved()
+        torch.cuda.set_per_process_memory_fraction((held + room + spare) / total)
+        case(name, function)
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+    for (c, k, r, size, batch, more), dtype in itertools.product(
+        (
+            *((64, 64, 3, 56, 64, {}), (256, 256, 3, 14, 256, {}), (128, 128, 3, 56, 32, {})),
+            *((3, 64, 7, 224, 64, {"stride": 2}), (256, 1024, 1, 14, 256, {})),
+            *((512, 512, 3, 28, 32, {}), (256, 256, 3, 65, 16, {"dilation": 2})),
+            *((96, 96, 3, 56, 64, {"groups": 6}), (512, 512, 3, 7, 256, {"stride": 2})),
+            (64, 128, 1, 56, 64, {"stride": 2}),
+        ),
+        (FLOAT, HALF),
+    ):
+        layer = nn.Conv2d(c, k, r, padding=r // 2, bias=False, **more).to("cuda", dtype)
+        images = ones(batch, c, size, size, dtype=dtype).requires_grad_()
+        gradient = torch.ones_like(layer(images))
+        layer(images).backward(gradient)
+        for left in (0, 8, 64):
+            title = f"conv2d {c}->{k} {r} {more} on {batch}x{size} {str(dtype)[6:]}"
+            layer.zero_grad()
+            images.grad = None
+            run = functools.partial(layer, images)
+            limited(f"{title}, forward, {left}", run, gradient, layer.weight, left << 20)
+            run = functools.partial(layer(images).backward, gradient)
+            limited(f"{title}, backward, {left}", run, images, layer.weight, 22 + left << 20)
+            del run
+
+
 def recurrent():
     kinds = (nn.LSTM, nn.GRU, nn.RNN)
     shapes = [(1, 1, 64, 64, 1), (16, 8, 64, 128, 1), (32, 16, 256, 512, 2), (7, 2, 16, 32, 1)]
@@ -422,7 +593,7 @@ for part in (products, convolutions, recurrent, transforms, solvers, others):
     if len(sys.argv) == 1 or part.__name__ in sys.argv:
         part()
         torch.cuda.empty_cache()
-for part in (grid, dimensions):
+for part in (grid, dimensions, layers, refused):
     if part.__name__ in sys.argv:
         part()
 print(json.dumps(seen))
