@@ -42,8 +42,8 @@ using namespace allocbench::null_gpu::cudnn;
 namespace {
 
 // The two engines: one uses a workspace; PyTorch tries the other one, which needs no workspace, if
-// there is no memory for it. On an H100, cuDNN offers up to 70 engines, and each of 40 convolutions
-// found one that needs a few KiB, or fits (tests/data/h100/layers.json).
+// there is no memory for it. On an H100, cuDNN offers dozens of engines, and each of 27 calls found
+// one for which the memory was enough (tests/data/h100/layers.json).
 constexpr std::int64_t kEngineWithWorkspace = 0;
 constexpr std::int64_t kEngineWithoutWorkspace = 1;
 

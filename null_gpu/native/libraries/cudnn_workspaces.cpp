@@ -24,8 +24,9 @@
 // - Few floats of small images, and sounds of one channel, need nothing.
 // - Groups of channels are copied, too, and padded to a power of two of less than 64 in both
 // layouts.
-//   A filter for each channel has partial sums of its gradient in NHWC; those of large filters are
-//   as large as eight images.
+//   The gradient of the filter copies floats in NHWC to NCHW, as it does for volumes of less than
+//   64 channels. A filter for each channel has partial sums of its gradient in NHWC; those of large
+//   filters are as large as eight images.
 //
 // On other cards, published peaks show that convolutions of one pixel of floats with few channels
 // have a workspace with some batches (docs/truth.md). Nothing public says when, or how large it is,
@@ -257,6 +258,10 @@ Size beside(Convolution const& convolution) {
   return many ? kBesideCopies : 0;
 }
 
+Size copies_of_images(Convolution const& convolution) {
+  return copy_bytes(convolution.input) + copy_bytes(convolution.output) + kAlignment;
+}
+
 // The channels of a group, padded to a power of two.
 Size in_group(Size channels) { return std::max(std::bit_ceil(channels), Size{kFewChannels}); }
 
@@ -280,6 +285,11 @@ Size in_groups(Convolution const& convolution, Size sums) {
   if (!is_measured()) return 0;
   auto const width = static_cast<Size>(filter.sizes[1]);
   if (is_padded_in_groups(width)) return copies_padded_in_groups(convolution);
+  bool const last = input.channels_last() && input.type == kFloat;
+  if (width > 1 && last && pass == Pass::kFilterGradient)
+    return copies_of_images(convolution) + sums;
+  if (width > 1 && last && pass == Pass::kInputGradient && is_strided(convolution))
+    return copy_bytes(output) + copy_bytes(filter) + kAlignment;
   if (width > 1) return transposed_or_padded(convolution, true, true) + sums;
   if (pass != Pass::kFilterGradient || !input.channels_last()) return 0;
   auto const batch = static_cast<Size>(input.sizes[0]);
@@ -352,6 +362,14 @@ bool is_written(Convolution const& convolution) {
          outputs <= kMostOutputsWritten;
 }
 
+// Formula "layout" on the H100: whether the gradient of a filter copies floats in NHWC to NCHW.
+bool is_copied_last(Convolution const& convolution) {
+  auto const& [input, filter, output, pass] = convolution;
+  bool const floats = is_measured() && input.type == kFloat && input.channels_last();
+  return floats && pass == Pass::kFilterGradient && of_volumes(filter) &&
+         Size(input.sizes[1]) < kSmallTile;
+}
+
 // Formula "layout" on the H100: whether few floats in few images need nothing.
 bool is_idle(Convolution const& convolution) {
   auto const& [input, filter, output, pass] = convolution;
@@ -374,6 +392,7 @@ Size by_layout(Convolution const& convolution) {
     if (input.type == kFloat && input.channels_last()) return of_few_last(convolution);
     if (pass != Pass::kInputGradient) return of_few_channels(convolution);
   }
+  if (is_copied_last(convolution)) return copies_of_images(convolution) + sums;
   bool const written = is_written(convolution);
   Size const bytes = transposed_or_padded(convolution, !written, true) + sums;
   return bytes == 0 || written ? bytes : bytes + beside(convolution);
