@@ -337,9 +337,7 @@ def run() -> None:
 ''',
     )
     copy.insert(
-        "allocbench/commands/__init__.py",
-        '    "Traces": {\n',
-        '        "toy": "Say hello.",\n',
+        "allocbench/commands/__init__.py", '    "Traces": {\n', '        "toy": "Say hello.",\n'
     )
     assert "Say hello." in copy.allocbench("--help")
     assert copy.allocbench("toy") == "hello\n"

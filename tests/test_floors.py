@@ -53,11 +53,7 @@ NATIVE_FLOORS = {
 }
 # sources below the devices that include headers of the system: the lock asks for memory barriers,
 # large arrays for huge pages, and an allocator of the user is a library that is loaded
-CALL_THE_KERNEL = {
-    "core/lock.cpp",
-    "core/huge_pages.cpp",
-    "strategies/external/shared_library.cpp",
-}
+CALL_THE_KERNEL = {"core/lock.cpp", "core/huge_pages.cpp", "strategies/external/shared_library.cpp"}
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason

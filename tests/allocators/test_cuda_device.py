@@ -8,14 +8,7 @@ import pytest
 
 from allocbench import allocators
 from tests.conftest import GIB, MIB
-from tests.null_driver import (
-    CAPACITY,
-    ILLEGAL_ADDRESS,
-    NAME,
-    OUT_OF_MEMORY,
-    Driver,
-    python,
-)
+from tests.null_driver import CAPACITY, ILLEGAL_ADDRESS, NAME, OUT_OF_MEMORY, Driver, python
 from tests.oracle import Watched
 
 STRATEGIES = [info.name for info in allocators.strategies()]

@@ -353,7 +353,5 @@ def test_offsets_of_another_planner_are_judged() -> None:
         allocators.judge(sizes, first, last, [0, 4], planner="own")
 
 
-def test_no_stream_of_a_trace_is_a_special_one_for_a_library(
-    streams: allocators.Allocator,
-) -> None:
+def test_no_stream_of_a_trace_is_a_special_one_for_a_library(streams: allocators.Allocator) -> None:
     assert len({streams.allocate(512, stream) for stream in range(4)}) == 4

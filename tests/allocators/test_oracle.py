@@ -50,11 +50,7 @@ class World:
             Segment(
                 BASE,
                 4096,
-                [
-                    Block(BASE, 512, 300),
-                    Block(BASE + 512, 512, 500),
-                    Block(BASE + 1024, 3072, 0),
-                ],
+                [Block(BASE, 512, 300), Block(BASE + 512, 512, 500), Block(BASE + 1024, 3072, 0)],
             )
         ]
     )

@@ -24,10 +24,7 @@ GIB = 1 << 30
 
 
 def replay(
-    rows: list[tuple[int, int, int, int, int]],
-    spec: str,
-    *pools: PrivatePool,
-    capacity: int = GIB,
+    rows: list[tuple[int, int, int, int, int]], spec: str, *pools: PrivatePool, capacity: int = GIB
 ) -> tuple[list[tuple[int, int]], allocators.Allocator]:
     """Segment and offset of each alloc; rows are op, block, size, stream, pool."""
     columns = np.array(rows, np.uint64).T

@@ -324,10 +324,7 @@ def test_a_program_with_torch_without_cuda_exits_with_2() -> None:
     code = "import torch; print('after')"
     command = [sys.executable, "-m", "allocbench", "run", "--allocator", "bfc", "--"]
     done = subprocess.run(
-        [*command, sys.executable, "-c", code],
-        env=environment(),
-        capture_output=True,
-        text=True,
+        [*command, sys.executable, "-c", code], env=environment(), capture_output=True, text=True
     )
     assert (done.returncode, done.stdout) == (2, "")
     assert "was built without CUDA" in done.stderr.splitlines()[0]

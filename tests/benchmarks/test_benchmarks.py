@@ -107,10 +107,7 @@ def test_null_or_unknown_columns_are_not_available() -> None:
 
 @pytest.mark.parametrize(
     ("allocator", "workload", "reason"),
-    [
-        ("none-such", "random:allocs=100", "none-such"),
-        ("bfc", "none-such", "none-such"),
-    ],
+    [("none-such", "random:allocs=100", "none-such"), ("bfc", "none-such", "none-such")],
 )
 def test_names_unknown_to_a_commit_are_not_available(
     allocator: str, workload: str, reason: str

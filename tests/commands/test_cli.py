@@ -19,15 +19,7 @@ from allocbench import __version__, allocators
 from allocbench.commands import COMMANDS, EXAMPLES, Command
 from allocbench.reports.rows import bundle, results
 from allocbench.reports.rows.results import SCHEMA
-from allocbench.workloads import (
-    ALLOC,
-    catalog,
-    files,
-    first_events,
-    parquet,
-    read,
-    write,
-)
+from allocbench.workloads import ALLOC, catalog, files, first_events, parquet, read, write
 from allocbench.workloads.formats import FORMATS
 from tests import asv_results
 from tests.commands import EVENTS, QUICK, folder, output, run

@@ -74,10 +74,7 @@ def test_a_device_too_small_for_one_request_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("spec", "told"),
     [
-        (
-            "nope",
-            f"no allocator is called 'nope'; valid names: {', '.join(EVERY)}",
-        ),
+        ("nope", f"no allocator is called 'nope'; valid names: {', '.join(EVERY)}"),
         ("bfc:nope=1", "bfc has no option 'nope'; valid options: preset, memory_limit"),
         ("bfc:allow_growth=7", "allow_growth=7 must be true or false"),
         ("bfc:allow_growth", "'allow_growth' is not option=value"),

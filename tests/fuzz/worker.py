@@ -45,9 +45,7 @@ class _SourceFinder:
             if not found.origin or not found.origin.endswith(tuple(SOURCE_SUFFIXES)):
                 return found
             return spec_from_file_location(
-                name,
-                found.origin,
-                submodule_search_locations=found.submodule_search_locations,
+                name, found.origin, submodule_search_locations=found.submodule_search_locations
             )
         return None
 

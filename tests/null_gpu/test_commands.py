@@ -211,10 +211,7 @@ print(subprocess.check_output("{query}", shell=True, text=True))
     first, *said = done.stdout.split("\n")
     free, total = json.loads(first)
     assert total - free >= 1 << 10
-    assert said[:2] == [
-        f"{total - free} MiB, {free} MiB, 0 %",
-        f"0 MiB, {total} MiB, 0 %",
-    ]
+    assert said[:2] == [f"{total - free} MiB, {free} MiB, 0 %", f"0 MiB, {total} MiB, 0 %"]
 
 
 def test_programs_find_the_properties_of_the_card_in_nvidia_smi(tmp_path: Path) -> None:

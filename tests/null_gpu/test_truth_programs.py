@@ -50,11 +50,7 @@ def test_a_network_is_found_by_the_name_of_a_table(name: str, meant: str) -> Non
 
 @pytest.mark.parametrize(
     ("name", "hint"),
-    [
-        ("RegNetX15GF", "; close names: regnet_x_16gf"),
-        ("NoSuchNet", None),
-        ("fcn_resnet50", None),
-    ],
+    [("RegNetX15GF", "; close names: regnet_x_16gf"), ("NoSuchNet", None), ("fcn_resnet50", None)],
 )
 def test_a_network_that_is_not_there_is_named(name: str, hint: str | None) -> None:
     with pytest.raises(SystemExit) as error:

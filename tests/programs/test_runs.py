@@ -30,12 +30,7 @@ from allocbench.programs import recording_cache as kept
 from allocbench.programs.execution import AMPLE, AMPLE_EXPANDABLE, ComputedValueError, Execution
 from allocbench.programs.hook.native_statistics import Statistics
 from allocbench.programs.program import ProgramSettings, ProgramWorkload
-from allocbench.programs.with_allocator import (
-    RunSettings,
-    complaints,
-    native_environment,
-    reports,
-)
+from allocbench.programs.with_allocator import RunSettings, complaints, native_environment, reports
 from allocbench.workloads import ALLOC, MARK, Provenance, Trace, recording
 from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.importers.pytorch_snapshot import DEFERRED

@@ -296,10 +296,7 @@ def test_a_program_for_no_card_has_everything_on_the_largest() -> None:
 def test_what_is_enough_for_a_part_of_a_program_is_a_lower_bound() -> None:
     trace = training()
     device = f"sim:{round(0.8 * trace.max_load)}"
-    for coverage, bound in (
-        (Coverage(), False),
-        (Coverage(ends="failure", request=MIB), True),
-    ):
+    for coverage, bound in ((Coverage(), False), (Coverage(ends="failure", request=MIB), True)):
         answer = check(replace(trace, coverage=coverage), device)
         assert len(answer.remedies) >= 2
         for one in answer.remedies:

@@ -6,14 +6,7 @@ from math import sqrt
 import pytest
 
 from allocbench import allocators
-from allocbench.questions.league import (
-    ADVERSARIES,
-    PROGRAMS,
-    LeagueError,
-    digest,
-    frozen,
-    scores,
-)
+from allocbench.questions.league import ADVERSARIES, PROGRAMS, LeagueError, digest, frozen, scores
 from allocbench.workloads import catalog, lifetimes
 from docs.generate.league import committed
 

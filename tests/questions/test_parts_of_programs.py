@@ -48,9 +48,7 @@ def of_events(keep: Callable[[list[Any]], list[Any]]) -> Cut:
 CUTS: dict[str, Cut] = {
     "beginning": of_events(lambda events: events[len(events) // 3 :]),
     "last events": of_events(lambda events: events[-20:]),
-    "middle": of_events(
-        lambda events: events[: len(events) // 3] + events[len(events) // 2 :],
-    ),
+    "middle": of_events(lambda events: events[: len(events) // 3] + events[len(events) // 2 :]),
     "frees": of_events(
         lambda events: [event for event in events if event["action"] != "free_completed"]
     ),

@@ -61,12 +61,7 @@ def asked(
     whole = listed(model) if isinstance(model, str) else model
     (chosen,) = find(card)
     batch = engines.batch(
-        engine,
-        chosen.usable,
-        whole.positions,
-        ranks=ranks,
-        small_batches="a100" in card,
-        **limits,
+        engine, chosen.usable, whole.positions, ranks=ranks, small_batches="a100" in card, **limits
     )
     part = divided(whole, Stored(tensor_parallel=ranks))
     return Asked(part, engine, chosen, batch, block, share, outside or Outside(ranks=ranks))

@@ -415,12 +415,7 @@ def test_the_edits_that_ask_least_are_chosen(mib: int, chosen: str | None) -> No
 def test_edits_are_ordered_by_what_they_ask() -> None:
     """An argument, then some lines, then another way to train, then more GPUs."""
     efforts = {edit.name: edit.effort for edit in edits(TrainingBlocks(PLAIN), ranks=8)}
-    ordered = (
-        "fused optimizer",
-        "chunked loss",
-        "update in the backward pass",
-        "ZeRO-1 on 8 GPUs",
-    )
+    ordered = ("fused optimizer", "chunked loss", "update in the backward pass", "ZeRO-1 on 8 GPUs")
     asked = [efforts[name] for name in ordered]
     assert asked == sorted(set(asked))
     assert efforts["optimizer state in host memory"] == efforts["update in the backward pass"]

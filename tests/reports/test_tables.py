@@ -55,11 +55,7 @@ def test_times_within_the_spread_of_the_passes_do_not_differ() -> None:
 @pytest.mark.parametrize("metric", ["alloc_p50_seconds", "free_p99_seconds", "device_seconds"])
 def test_measured_times_share_a_place_where_their_intervals_overlap(metric: str) -> None:
     def timed(name: str, low: float, value: float, high: float) -> dict[str, Any]:
-        ends: dict[str, Any] = {
-            metric: value,
-            f"{metric}_low": low,
-            f"{metric}_high": high,
-        }
+        ends: dict[str, Any] = {metric: value, f"{metric}_low": low, f"{metric}_high": high}
         return row(name, **ends, device_seconds_source="measured")
 
     rows = [
@@ -175,11 +171,7 @@ def test_a_missing_number_has_a_reason(changes: dict[str, Any], metric: str, rea
 
 def test_a_null_gpu_is_never_called_measured() -> None:
     on_null = row(
-        "a",
-        device="null:l4",
-        device_kind="null",
-        device_seconds=None,
-        device_seconds_source=None,
+        "a", device="null:l4", device_kind="null", device_seconds=None, device_seconds_source=None
     )
     _, table = tables.comparison(frame([row("a"), on_null]), ["peak_reserved", "device_seconds"])
     assert table.title == "train on null:l4 (null GPU)"

@@ -92,12 +92,7 @@ def held_first(keep: int) -> dict[str, Any]:
         (
             lambda: held_first(0),
             Coverage(
-                "later",
-                "open",
-                events=False,
-                held=10 * SEGMENT,
-                live=30_000,
-                reserved=10 * SEGMENT,
+                "later", "open", events=False, held=10 * SEGMENT, live=30_000, reserved=10 * SEGMENT
             ),
         ),
         (
@@ -148,7 +143,7 @@ def test_the_label_of_the_request_that_failed_is_that_of_its_frames(frames: bool
     if frames:
         oom["frames"] = [{"filename": "/home/me/other.py", "line": 7, "name": "forward"}]
     data["external_annotations"] = [
-        {"stage": "START", "name": "zero_grad", "device": 0, "time_us": 1},
+        {"stage": "START", "name": "zero_grad", "device": 0, "time_us": 1}
     ]
     trace = stored(data)
     event = int((trace.size == 64 * MIB).argmax())

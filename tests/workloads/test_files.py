@@ -15,17 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 
-from allocbench.workloads import (
-    ALLOC,
-    FREE,
-    MARK,
-    TRIM,
-    Provenance,
-    Trace,
-    read,
-    read_large,
-    write,
-)
+from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Provenance, Trace, read, read_large, write
 from allocbench.workloads.formats import FORMATS
 from allocbench.workloads.parquet import FORMAT_VERSION
 from allocbench.workloads.streaming import AnyTrace
@@ -202,10 +192,7 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
         f" op,id,size for a trace as CSV. Known formats: {KNOWN}; the text of an out-of-memory"
         " error, of which it has none that is known",
     ),
-    "UTF-16": (
-        "op,id,size\na,0,1\n".encode("utf-16"),
-        "is text in UTF-16; save it as UTF-8",
-    ),
+    "UTF-16": ("op,id,size\na,0,1\n".encode("utf-16"), "is text in UTF-16; save it as UTF-8"),
     "graph": (
         b'{"tensors": [], "operators": []}',
         "is the graph of a model, not a trace; `allocbench plan` reads it",

@@ -14,14 +14,7 @@ import numpy as np
 import pytest
 
 from allocbench.replays.replayed import replayed
-from allocbench.workloads import (
-    ALLOC,
-    Trace,
-    catalog,
-    pprof,
-    pytorch_settings,
-    xla_buffers,
-)
+from allocbench.workloads import ALLOC, Trace, catalog, pprof, pytorch_settings, xla_buffers
 from allocbench.workloads.alignment import agreement
 from allocbench.workloads.block_lifetimes import lifetimes, read_offsets, write_blocks
 from allocbench.workloads.block_table import BlockTable

@@ -10,11 +10,7 @@ import numpy as np
 
 from allocbench.base.error_text import MemoryDump
 from allocbench.workloads import pprof
-from allocbench.workloads.xla_buffers import (
-    alignment_of,
-    parse_assignment,
-    temporary_blocks,
-)
+from allocbench.workloads.xla_buffers import alignment_of, parse_assignment, temporary_blocks
 from tests.commands import error, folder, output
 from tests.workloads.memory_dumps import ASSIGNMENT, PROFILE, RANGES
 

@@ -16,7 +16,7 @@ from tests.workloads.importers.snapshots import Recorder, pickled, snapshot
 
 
 @given(
-    values=st.lists(st.integers(0, 9) | st.integers(0, 2**64 - 1) | st.integers(2**40, 2**40 + 3)),
+    values=st.lists(st.integers(0, 9) | st.integers(0, 2**64 - 1) | st.integers(2**40, 2**40 + 3))
 )
 def test_as_a_stable_argsort(values: list[int]) -> None:
     array = np.array(values, np.uint64)

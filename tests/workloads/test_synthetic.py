@@ -50,11 +50,7 @@ def test_a_name_gives_a_complete_trace_with_provenance(name: str) -> None:
 # cause in an allocator that places blocks in another way.
 TARGETS = {
     "bomb-buddy": ("buddy", 9.9, {"bfc": 2.5, "tlsf": 2.5, "naive": 1.0}),
-    "bomb-pages": (
-        "expandable planned rmm_pool:initial_pool_size=0 xla_vmm",
-        6.4,
-        {"naive": 1.0},
-    ),
+    "bomb-pages": ("expandable planned rmm_pool:initial_pool_size=0 xla_vmm", 6.4, {"naive": 1.0}),
     "bomb-best-fit": ("caching cupy_pool", 20.0, {"bfc": 3.0, "buddy": 6.0, "expandable": 1.1}),
     "bomb-bfc": ("bfc", 1.5, {"caching": 1.1, "tlsf": 1.1, "buddy": 1.1}),
     "bomb-tlsf": ("tlsf", 2.0, {"caching": 1.1, "bfc": 1.1, "slab": 1.1}),

@@ -39,12 +39,7 @@ def test_exact_is_no_higher_than_any_other(blocks: list[Block], alignment: int) 
 @pytest.mark.parametrize("planner", PLANNERS)
 def test_an_empty_plan_has_height_zero(planner: str) -> None:
     result = plan([], planner)
-    assert (result.height, result.max_load, result.lower_bound, result.optimal) == (
-        0,
-        0,
-        0,
-        True,
-    )
+    assert (result.height, result.max_load, result.lower_bound, result.optimal) == (0, 0, 0, True)
 
 
 @pytest.mark.parametrize("planner", PLANNERS)

@@ -156,9 +156,7 @@ def test_a_size_beyond_any_device_is_refused_without_placing_anything(
     assert arena.allocate(32, 100).offset == 32
 
 
-def test_a_deleted_arena_returns_its_segment(
-    device: allocators.SimulatedDevice,
-) -> None:
+def test_a_deleted_arena_returns_its_segment(device: allocators.SimulatedDevice) -> None:
     arena = SimpleMemoryArena(device)
     arena.allocate(32, MIB)
     arena.commit()

@@ -210,8 +210,7 @@ class TestExpandableSegments:
     def test_a_reserve_that_pytorch_ignores_changes_nothing(self, make: Make) -> None:
         conf = "expandable_segments:True,expandable_segments_reserve:12X"
         allocator = make(
-            f"caching:conf={conf},expandable_segments_reserve_by_class:[a:0.1]",
-            400 * MIB,
+            f"caching:conf={conf},expandable_segments_reserve_by_class:[a:0.1]", 400 * MIB
         )
         assert allocator.allocate(400 * MIB)
 

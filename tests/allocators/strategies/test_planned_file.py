@@ -43,9 +43,7 @@ def test_a_plan_file_serves_the_very_first_step(written: Callable[..., str]) -> 
         assert counted(watched)["planned_requests"] == 2
 
 
-def test_places_end_with_the_reserved_addresses(
-    written: Callable[..., str],
-) -> None:
+def test_places_end_with_the_reserved_addresses(written: Callable[..., str]) -> None:
     together = [f"{index},{index},{100 + index},{10 * MIB},0" for index in range(12)]
     watched = planned("52MiB", written([LINES[0].removesuffix(",step"), *together]))
     for _ in together:

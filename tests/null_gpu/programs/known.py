@@ -18,10 +18,7 @@ else:
     raise SystemExit("known values are compared")
 torch.jit.trace(torch.nn.Linear(4, 4, device="cuda"), drawn)
 seen = {"shapes": []}
-for distribution in (
-    Normal(there, there),
-    Categorical(logits=there),
-):
+for distribution in (Normal(there, there), Categorical(logits=there)):
     seen["shapes"].append(list(distribution.log_prob(distribution.sample()).shape))
 scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
 scaler.scale(there)

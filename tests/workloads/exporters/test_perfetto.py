@@ -79,5 +79,5 @@ def test_the_command_writes_it() -> None:
     assert len(written["traceEvents"]) > len(EVENTS)
     shown = output(f"replay good.csv --allocator bfc {QUICK} --perfetto -")
     assert json.loads(shown)["otherData"] == {
-        **{"workload": "good", "allocator": "bfc", "device": "sim:80GiB", "clock": "events"},
+        **{"workload": "good", "allocator": "bfc", "device": "sim:80GiB", "clock": "events"}
     }

@@ -178,12 +178,7 @@ Totals = tuple[int, int, int, int]  # address, bytes, total allocated and total 
             (10 * PAGE, 1000, 1000),
         ),
         # A block from before is freed, so its address is known. 488 more bytes are not.
-        (
-            [(BASE, -512, 488, PAGE), (BASE, 256, 744, PAGE)],
-            [488, 512],
-            None,
-            (PAGE, 1000, 488),
-        ),
+        ([(BASE, -512, 488, PAGE), (BASE, 256, 744, PAGE)], [488, 512], None, (PAGE, 1000, 488)),
         # The second total does not follow: 4 MiB came in between.
         (
             [(BASE, 512, 512, PAGE), (9 * BASE, PAGE, 3 * PAGE + 512, 4 * PAGE)],

@@ -121,11 +121,7 @@ RANGES = [(C, C + 100), (A, A + 100)]
         # B and what follows a range were in segments that are gone
         ([(True, B, 8), (True, A + 100, 8), (True, C - 1, 8)], [], []),
         # in the order in which they are seen
-        (
-            [(True, C, 8), (True, A, 8), (True, A, 8), (True, C, 8)],
-            [A, C],
-            [(1, 2, A), (0, 3, C)],
-        ),
+        ([(True, C, 8), (True, A, 8), (True, A, 8), (True, C, 8)], [A, C], [(1, 2, A), (0, 3, C)]),
     ],
 )
 def test_gaps(rows: list[Row], live: list[int], expected: list[tuple[int, int, int]]) -> None:

@@ -13,12 +13,7 @@ import pytest
 from allocbench.workloads import Trace, read
 from tests.commands import QUICK, error, folder, output, run
 from tests.traces import message_of
-from tests.workloads.importers.snapshots import (
-    MIB,
-    Recorder,
-    pickled,
-    snapshot,
-)
+from tests.workloads.importers.snapshots import MIB, Recorder, pickled, snapshot
 from tests.workloads.peak_memory import events_and_growth
 
 __all__ = ["folder"]  # the fixture, by its import

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from allocbench.workloads.serving import model_configs
-from allocbench.workloads.serving.architectures import (
-    Architecture,
-    Stored,
-    divided,
-    listed,
-)
+from allocbench.workloads.serving.architectures import Architecture, Stored, divided, listed
 from allocbench.workloads.serving.model_configs import CacheLayout, cache_layout
 from tests.traces import message_of
 

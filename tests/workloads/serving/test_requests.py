@@ -209,18 +209,9 @@ def test_a_log_that_another_program_exported(old: str, new: str) -> None:
             "prompt_tokens;completion_tokens\n374;44\n396;109\n",
             *(0, "no times of arrival: all arrive at once, prompt tokens from prompt_tokens"),
         ),
-        (
-            USAGE,
-            *(0.5, "answer tokens from usage.completion_tokens"),
-        ),
-        (
-            LIST,
-            *(0.5, "arrival from the column startTime (a date and time)"),
-        ),
-        (
-            CONVERSATIONS,
-            *(0, "tokens are estimated: one for 4 bytes of text"),
-        ),
+        (USAGE, *(0.5, "answer tokens from usage.completion_tokens")),
+        (LIST, *(0.5, "arrival from the column startTime (a date and time)")),
+        (CONVERSATIONS, *(0, "tokens are estimated: one for 4 bytes of text")),
         (
             '{"arrival_time_ms": 500, "input_len": 374, "output_len": 44}\n'
             '{"arrival_time_ms": 1000, "input_len": 396, "output_len": 109}',

@@ -38,10 +38,7 @@ def _change(allocator: Pluggable) -> None:
     _current = allocator
 
 
-_C = types.SimpleNamespace(
-    _cuda_customAllocator=Pluggable,
-    _cuda_changeCurrentAllocator=_change,
-)
+_C = types.SimpleNamespace(_cuda_customAllocator=Pluggable, _cuda_changeCurrentAllocator=_change)
 
 
 class Storage:
