@@ -31,9 +31,11 @@ ROUNDS = 5  # number of passes; the minimum counts
 def fragmentation(trace: workloads.Trace, spec: str, first_event: int = 0) -> int:
     """peak_reserved - max_load in bytes, both from an event on."""
     allocator = allocators.make(spec, allocators.make_device(DEVICE))
-    result = allocators.replay(trace, allocator, samples=len(trace))
+    result = allocators.replay(trace, allocator, samples=len(trace) if first_event else 1)
     if result.stats.failures:
         raise RuntimeError(f"{trace.name}: {spec} failed on {DEVICE}")
+    if not first_event:
+        return result.stats.peak_reserved - trace.max_load
     after = result.timeline["event"] >= first_event
     reserved, load = result.timeline["reserved"][after], result.timeline["requested"][after]
     return int(reserved.max()) - int(load.max())

@@ -218,6 +218,13 @@ def test_the_dashboard_marks_the_best_candidate_of_each_workload() -> None:
     assert [style for style in styles.values() if style] == ["green"]
 
 
+def test_parts_have_a_line_between_them(capsys: pytest.CaptureFixture[str]) -> None:
+    terminal.show([None, "a", None, "b", "c"])
+    assert capsys.readouterr().out == "a\n\nb\n\nc\n"
+    terminal.show([None])
+    assert capsys.readouterr().out == ""
+
+
 def test_a_bar_counts_stages_only_on_a_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     with terminal.dashboard(2) as (begin, done):
         begin("one")

@@ -31,7 +31,7 @@ from allocbench.programs.execution import AMPLE, AMPLE_EXPANDABLE, ComputedValue
 from allocbench.programs.hook.native_statistics import Statistics
 from allocbench.programs.program import ProgramSettings, ProgramWorkload
 from allocbench.programs.with_allocator import RunSettings, complaints, native_environment, reports
-from allocbench.workloads import ALLOC, MARK, Provenance, Trace, recording
+from allocbench.workloads import ALLOC, MARK, Provenance, Trace, recording, write
 from allocbench.workloads.coverage import Coverage
 from allocbench.workloads.importers.pytorch_snapshot import DEFERRED
 from allocbench.workloads.recording import PEAK_RESERVED, Recorded, RecordError
@@ -239,6 +239,13 @@ def test_a_cache_that_cannot_be_made_keeps_nothing(
     assert found is not None
     assert (found.notes, found.date, found.out_of_memory) == (["n"], "today", True)
     assert found.traces["a"].size.tolist() == [9]
+    (file,) = (tmp_path / "name").rglob("*.parquet")
+    whole = file.read_bytes()
+    for size in range(1, 9):  # whole traces, but others
+        write(trace(size), file)
+        assert kept.load("name") is None
+    file.write_bytes(whole)
+    assert kept.load("name") is not None
 
 
 def test_a_function_is_a_program_with_a_copy_of_its_own(

@@ -2,7 +2,9 @@
 """What changed between two traces: parts by hand, and that they always add up."""
 
 import json
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from allocbench import api
 from allocbench.commands.diff import _parts, _words
-from allocbench.questions.diff import Difference, FirstChange, Side, diff
+from allocbench.questions.diff import Difference, FirstChange, Side, _alike, diff
 from allocbench.workloads import ALLOC, FREE, MARK, Provenance, Trace, catalog, write
 from tests.commands import folder, run
 from tests.traces import make, valid_traces
@@ -249,6 +251,27 @@ def test_a_line_that_has_moved_and_grown_is_the_same_line() -> None:
         "net.py:5 step": ("new", 9 * MIB, 0, 1),
         "net.py:6 step": ("more blocks", 2 * MIB, 2, 3),
     }
+
+
+@given(*2 * [st.lists(st.lists(st.sampled_from([1, 2, 9]), max_size=4), max_size=5)])
+def test_lines_are_paired_in_order_with_the_most_blocks_in_common(
+    old: list[list[int]], new: list[list[int]]
+) -> None:
+    sides = [[Counter(sizes) for sizes in side] for side in (old, new)]
+
+    def shared(first: int, second: int) -> int:
+        return (sides[0][first] & sides[1][second]).total()
+
+    def best(first: int, second: int) -> int:
+        if first == len(old) or second == len(new):
+            return 0
+        both = shared(first, second) + best(first + 1, second + 1)
+        return max(both, best(first + 1, second), best(first, second + 1))
+
+    pairs = _alike(*sides)
+    assert all(a < c and b < d for (a, b), (c, d) in pairwise(pairs))
+    assert sum(shared(*pair) for pair in pairs) == best(0, 0)
+    assert all(shared(*pair) for pair in pairs)
 
 
 def test_kinds_and_modules_that_one_trace_does_not_have_do_not_tell_blocks_apart() -> None:

@@ -151,6 +151,7 @@ def test_the_first_failure_of_a_real_trace_is_that_of_a_replay() -> None:
 def test_every_declared_option_has_values_to_try_or_a_reason_for_none() -> None:
     for info in allocators.strategies():
         tried = search_space.values(info.name)
+        types = {option.name: option.type for option in info.options}
         for option in info.options:
             key = f"{info.name}:{option.name}"
             assert (option.name in tried) is (key not in search_space.LEFT_OUT), key
@@ -159,6 +160,9 @@ def test_every_declared_option_has_values_to_try_or_a_reason_for_none() -> None:
             assert len(set(values)) == len(values)
             made = [search_space.written(info.name, {name: value}) for value in values[1:]]
             assert sum(can_be_made(text, "sim:1TiB") for text in made) >= len(made) / 3
+            if types[name] == "bytes":  # in the largest unit that divides them
+                numbers = [int(value.rstrip("KMGiB")) for value in values[1:]]
+                assert all(number == 0 or number % 1024 for number in numbers), values
 
 
 def test_single_changes_differ_in_one_setting_and_keep_wrappers() -> None:

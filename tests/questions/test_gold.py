@@ -28,14 +28,14 @@ from allocbench.questions.serving import answer
 from allocbench.questions.serving_load import load
 from allocbench.questions.vary import Probe, search
 from allocbench.replays.runner import Runner
-from allocbench.workloads import Trace, read
+from allocbench.workloads import MARK, Trace, read
 from allocbench.workloads.serving.engines import ENGINES
 from allocbench.workloads.serving.requests import Requests
 from tests import drawn_calls
 from tests.answer_inputs import CASES, chunks
 from tests.gold import Gold, facts, outcome
 from tests.questions.test_serving import asked
-from tests.questions.test_whatif import HEAVY, WEIGHT
+from tests.questions.test_whatif import HEAVY, SAVED, WEIGHT
 from tests.questions.test_whatif import training as layered
 from tests.workloads.importers import drawn, snapshots
 
@@ -133,7 +133,22 @@ def _of_training(random: Random) -> Trace:
     ):  # casts have half the bytes of what they cast, masks a quarter
         if random.random() < 0.25:
             size[trace.size == one] //= random.choice([2, 4])
-    return replace(trace, size=size)
+    if random.random() < 0.3:
+        size[trace.size == SAVED] = size[trace.module == trace.labels.index("layers.0.mlp")][0] // 2
+    return _with_notes(replace(trace, size=size), random)
+
+
+def _with_notes(trace: Trace, random: Random) -> Trace:
+    """With marks of another label, which no answer depends on, at up to three places."""
+    places = sorted(random.sample(range(len(trace)), random.randrange(4)))
+    columns = {name: np.insert(values, places, 0) for name, values in trace.columns().items()}
+    is_mark = columns["op"] == MARK
+    for name, which in (("block", is_mark), ("label", True), ("module", True)):
+        columns[name] += (which & (columns[name] > 0)).astype(columns[name].dtype)
+    new = np.array(places, np.intp) + np.arange(len(places))
+    columns["op"][new], columns["block"][new] = MARK, 1
+    first, *others = trace.labels
+    return replace(trace, labels=(first, "a note", *others), **columns)
 
 
 def _of_program(seed: int, folder: Path) -> Any:

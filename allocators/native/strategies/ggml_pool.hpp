@@ -87,7 +87,10 @@ class GgmlPool : public Allocator {
       unmap(mapped_.back().address, mapped_.back().size, mapped_.back().size);
   }
 
-  Size do_largest_free() const override { return largest_free_in(GgmlPool::do_snapshot()); }
+  Size do_largest_free() const override {
+    if (stack_) return largest_free_in(GgmlPool::do_snapshot());
+    return free_.empty() ? 0 : free_.back().first;
+  }
 
   std::vector<Segment> do_snapshot() const override {
     if (stack_ && mapped_.empty()) return {};
