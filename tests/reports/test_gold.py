@@ -216,7 +216,7 @@ def test_pages(line: str, gold: Gold, in_inputs: Path, tmp_path: Path) -> None:
 def test_error_texts(gold: Gold) -> None:
     """The facts of the sentences about each text, and how many sentences there are."""
     words = (known.TORCH_1_0, known.TORCH_1_11, known.TORCH_2_1, known.TORCH_2_13, known.NPU)
-    texts = [*TEXTS.values(), *(text for text, *_ in known.OTHERS.values())]
+    texts = [*TEXTS.values(), *(text for text, *_ in known.KNOWN.values())]
     for wording in words:
         for x, f, r, a, p, *_ in known.NUMBERS.values():
             texts.append(wording.format(x=x, f=f, r=r, a=a, p=p, total=a))

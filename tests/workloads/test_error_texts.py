@@ -9,16 +9,11 @@ import pytest
 
 from allocbench.workloads import error_texts
 from tests.gold import Gold, outcome
-from tests.questions.test_error_text import OTHERS
-from tests.questions.test_texts_by_version import TEXTS
+from tests.questions.test_error_text import KNOWN
 from tests.questions.test_texts_in_logs import FULL_CARD
 from tests.workloads.drawn_texts import varied
 
-_TEXTS = (
-    {name: text for name, (text, *_) in OTHERS.items()}
-    | {name: labelled.text for name, labelled in TEXTS.items()}
-    | {"PyTorch": FULL_CARD}
-)
+_TEXTS = {name: text for name, (text, *_) in KNOWN.items()} | {"PyTorch": FULL_CARD}
 _PARTS = 6
 
 
