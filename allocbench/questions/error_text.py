@@ -91,7 +91,8 @@ def _of_request(error: ErrorText) -> ErrorVerdict:
         return ErrorVerdict("unknown")
     if requested.low > free.high:
         return replace(_short(error, requested, free), limited=limited)
-    if requested.high <= free.low:
+    cut = error.program == "PyTorch" and error.unallocated is None  # a limit may have followed
+    if requested.high <= free.low and not cut:
         return ErrorVerdict("enough", certain=True)
     return ErrorVerdict("unknown")
 
