@@ -4,13 +4,12 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from importlib.resources import files
 
 import numpy as np
 import pytest
 
 from allocbench import allocators
-from allocbench.base.cards import cards, context, find, label, notes, read
+from allocbench.base.cards import cards, context, find, label
 from allocbench.inputs.devices import device_of
 from allocbench.questions.fit import Bounds, bounds, fit
 from allocbench.questions.occupancy import Outside, occupancy, ranks_of
@@ -86,15 +85,6 @@ def test_a_trace_that_no_device_holds_has_no_answer() -> None:
     assert row["cards"] == ()
 
 
-def test_a_device_has_a_name_that_one_can_read() -> None:
-    small = f"sim:{8 << 30},context={198 << 20}"
-    assert label(small) == "sim:8.00 GiB (context 198 MiB)"
-    assert label("sim:8GiB") == "sim:8GiB"
-    assert [label(card.device) for card in cards()] == [card.name for card in cards()]
-    assert "Nothing is subtracted from sim:8GiB" in notes("sim:8GiB")[0]
-    assert "can use all" not in notes(small)[0]
-
-
 def test_cards_are_those_on_which_it_completes() -> None:
     assert [card.usable for card in cards()] == sorted(card.usable for card in cards())
     smallest = cards()[0]
@@ -106,42 +96,6 @@ def test_cards_are_those_on_which_it_completes() -> None:
     (row,) = records(fit(run, ["naive"], bounds(run.trace)))
     assert smallest.name not in row["cards"]
     assert context(smallest.name) == smallest.usable - smallest.free > 0
-
-
-def test_every_card_has_its_reported_bytes_and_their_source() -> None:
-    table = json.loads(files("allocbench.base").joinpath("cards.json").read_text(encoding="utf-8"))
-    assert all(row["source"] for row in table["cards"])
-    assert [card.name for card in cards() if not 0.9 < card.usable / card.nominal < 1] == []
-    assert len({card.name for card in cards()}) == len(cards())
-    assert table["context"]["source"]
-    assert all(seen["source"] for seen in table["context"]["seen"])
-
-
-def test_the_model_of_the_context_is_close_to_reports() -> None:
-    table = json.loads(files("allocbench.base").joinpath("cards.json").read_text(encoding="utf-8"))
-    for seen in table["context"]["seen"]:
-        bytes_of_card = context(seen["card"])
-        assert bytes_of_card is not None
-        assert bytes_of_card / (seen["mib"] << 20) == pytest.approx(1, abs=0.15)
-    assert context("no such card") is None
-
-
-def test_a_card_without_a_report_is_an_estimate() -> None:
-    table = {
-        "estimated_share": 0.75,
-        "context": {"bytes": 10, "fixed": 1, "per_thread": 2},
-        "cards": [{"name": "new", "nominal": 4000, "usable": None}],
-    }
-    (card,) = read(table)
-    assert (card.usable, card.free, card.estimated) == (3000, 2990, True)
-
-
-def test_a_card_is_found_by_the_begin_of_its_name() -> None:
-    assert [card.name for card in find("rtx-4090")] == ["RTX 4090 24GB"]
-    assert [card.name for card in find("RTX 4090 24GB")] == ["RTX 4090 24GB"]
-    assert [card.name for card in find("h100")] == ["H100 PCIe 80GB", "H100 SXM 80GB"]
-    assert len(find("rtx")) > 1
-    assert find("") == find("nosuch") == []
 
 
 def test_a_card_can_be_the_device() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench.allocators import make_device
-from allocbench.replays.capacity import LIMIT, STEP, boundary, roomy, rough_capacity
+from allocbench.replays.capacity import LIMIT, STEP, Shown, boundary, roomy, rough_capacity, trial
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE
 from tests.traces import MIB, Event, make
@@ -28,6 +28,12 @@ def test_the_boundary_of_a_monotone_allocator(need: int, load: int, reserved: in
     found = boundary(at_least(need), max_load=load, peak_reserved=reserved)
     assert found.capacity == -(-need // STEP) * STEP
     assert found.fails_above == ()
+
+
+@pytest.mark.parametrize(("spec", "device"), [("nothing", "sim:1GiB"), ("naive", "sim:1GiB,x=1")])
+def test_what_cannot_be_made_completes_nothing_at_that_capacity(spec: str, device: str) -> None:
+    trace = make([(ALLOC, 0, 1)])
+    assert trial(trace, spec, device, 700) == Shown(False, first=700, below=701)
 
 
 @pytest.mark.parametrize("off", [-1, 0, 1])

@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from allocbench import api
+from allocbench.allocators import SpecError
 from allocbench.replays import LONG, experiment, recorded_settings, runner
 from allocbench.replays.capacity import STEP, boundary, rough_capacity
 from allocbench.replays.experiment import Effort
@@ -62,11 +63,19 @@ def _runner(name: str, device: str, spec: str) -> Any:
                 recorded_settings.in_force(one, trace),
                 recorded_settings.takes_over(one, trace, where),
                 facts(recorded_settings.told(name, trace, [one], where)),
+                facts(_conf(one)),
             ]
             for one in (spec, *_SETTINGS)
         ],
         "orders": [facts(other.counted(spec)) for other in run.other_orders(2, 1)],
     }
+
+
+def _conf(spec: str) -> str:
+    try:
+        return recorded_settings.conf(spec)
+    except SpecError as error:
+        return str(error)
 
 
 def _search(seed: int) -> Any:
@@ -105,7 +114,7 @@ def test_what_libraries_hold(gold: Gold) -> None:
     found = {}
     for n, outside in enumerate(_OUTSIDE):
         trace = training(1, provenance=Provenance(extra={"outside": outside}))
-        for device in ("sim:1GiB", "sim:6MiB", "sim:1GiB,context=3MiB"):
+        for device in ("sim:1GiB", "sim:6MiB", "sim:1GiB,context=3MiB", "null:l4", "cuda"):
             found[f"{n} {device}"] = [runner.outside_of(trace), outcome(beside, device, trace)]
     gold("replay_outside", found)
 

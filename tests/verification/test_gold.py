@@ -4,12 +4,17 @@
 import pickle
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from allocbench.allocators import SpecError
-from allocbench.verification.verify import verify_all
+from allocbench.verification.agreement import Call, _recorded_begin
+from allocbench.verification.verify import reason_of_placement, verify_all
 from tests.gold import Gold, facts
 from tests.synthetic_recordings import CASES, told
 from tests.workloads.importers import drawn_files
@@ -85,6 +90,38 @@ def test_verdicts_on_profiles(gold: Gold, tmp_path: Path) -> None:
         for spec in (_SPECS[0], _SPECS[seed % len(_SPECS)]):
             found[f"{seed} {spec}"] = _told(path, spec, [None, 1 << 34, 1 << 28][seed % 3])
     gold("verdicts_profiles", found)
+
+
+@given(st.integers(0, 20), st.integers(0, 9), st.integers(0, 25))
+def test_a_segment_begins_before_the_next_alloc_in_it(count: int, begin: int, inside: int) -> None:
+    """Its alloc `inside` is at byte 40, and was recorded 1,000 bytes higher."""
+    address = np.where(np.arange(count) >= inside, 540, 7)
+    replayed: Any = SimpleNamespace(address=address)
+    recording: Any = SimpleNamespace(address=address + 1000)
+    found = _recorded_begin(recording, replayed, Call(begin, "segment_alloc", 500, 100))
+    assert found == (1500 if max(begin, inside) < count else 500)
+
+
+@pytest.mark.parametrize("address", range(0, 130, 5))
+def test_why_a_block_is_elsewhere(address: int) -> None:
+    blocks = [(10, 20, 1), (30, 30, 0), (60, 20, 0), (80, 10, 1), (90, 20, 0), (110, 10, 1)]
+    made: Any = [SimpleNamespace(address=a, size=b, allocated=bool(c)) for a, b, c in blocks]
+    segments: Any = [SimpleNamespace(address=10, size=110, blocks=made)]
+    around = [(a, b, c) for a, b, c in blocks if address in range(a, a + b)]
+    for other, granted in ((60, 20), (90, 25), (10, 5)):
+        found = reason_of_placement(address, other, granted, segments)
+        if not around:
+            assert "no memory is held there" in found
+        elif around[0][2]:
+            assert "still allocated there" in found
+        elif around[0][0] != address:
+            assert "does not begin there" in found
+        elif other == 10:
+            assert f"did not choose the free block of {around[0][1]} bytes" in found
+        elif around[0][1] == 20:
+            assert "both are free blocks of 20 bytes" in found
+        else:
+            assert "has 30 bytes, that of the replay 20" in found
 
 
 @pytest.mark.parametrize("name", CASES)
