@@ -18,7 +18,7 @@ from tests.answer_inputs import chunks, recorded
 from tests.commands import drawn_lines, run
 from tests.commands.drawn_lines import programs_that_are_not_there
 from tests.gold import Gold, facts
-from tests.questions.test_error_text import OTHERS
+from tests.questions.test_error_text import KNOWN
 from tests.tflite_models import tflite_file
 from tests.workloads.importers import snapshots
 from tests.workloads.memory_dumps import ASSIGNMENT, RANGES
@@ -35,7 +35,7 @@ _LINES = {
 }
 _LINES["explain"] += [
     f"explain text{n}.txt{' --device l4' * (n % 2)}{' --json -' * (n % 3 > 1)}"
-    for n in range(len(OTHERS))
+    for n in range(len(KNOWN))
 ]
 _LINES["list"] = ["list", *(f"list {part}" for part in PARTS)]
 _GROUPS = [
@@ -81,7 +81,7 @@ def _more_inputs(written: Path) -> None:
         tflite_file(Path("model.tflite"))
         Path("buffers.txt").write_text(ASSIGNMENT + RANGES)
         Path("blocks.csv").write_text("id,lower,upper,size\na,0,2,4096\nb,1,3,700\nc,2,5,4\n")
-        for n, (text, *_) in enumerate(OTHERS.values()):
+        for n, (text, *_) in enumerate(KNOWN.values()):
             Path(f"text{n}.txt").write_text(text)
         data = snapshots.snapshot(recorded(5, 0), keep=0)
         Path("segments.pickle").write_bytes(snapshots.pickled(data))

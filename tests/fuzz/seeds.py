@@ -13,7 +13,7 @@ from allocbench.reports.rows import results
 from allocbench.workloads import Trace, catalog, write_csv, write_parquet
 from allocbench.workloads.block_lifetimes import write_blocks
 from tests.conftest import CASES
-from tests.questions.test_error_text import OTHERS
+from tests.questions.test_error_text import KNOWN
 from tests.result_rows import row
 from tests.tflite_models import tflite_file
 from tests.traces import GOOD, make
@@ -96,7 +96,7 @@ def seeds() -> dict[str, list[bytes]]:
             json.dumps(LLAMA | more).encode()
             for more in ({}, {"quantization_config": {"quant_method": "awq", "bits": 4}})
         ],
-        "error_text": [text.encode() for text, *_ in OTHERS.values()],
+        "error_text": [text.encode() for text, *_ in KNOWN.values()],
         "memory_profile": [PROFILE],
         "buffer_assignment": [(ASSIGNMENT + RANGES).encode()],
         "gzip": [*csv, LOG.encode()],
