@@ -141,7 +141,9 @@ def _of_training(random: Random) -> Trace:
 def _with_notes(trace: Trace, random: Random) -> Trace:
     """With marks of another label, which no answer depends on, at up to three places."""
     places = sorted(random.sample(range(len(trace)), random.randrange(4)))
-    columns = {name: np.insert(values, places, 0) for name, values in trace.columns().items()}
+    columns: dict[str, Any] = {
+        name: np.insert(values, places, 0) for name, values in trace.columns().items()
+    }
     is_mark = columns["op"] == MARK
     for name, which in (("block", is_mark), ("label", True), ("module", True)):
         columns[name] += (which & (columns[name] > 0)).astype(columns[name].dtype)

@@ -98,7 +98,7 @@ def test_a_segment_begins_before_the_next_alloc_in_it(count: int, begin: int, in
     address = np.where(np.arange(count) >= inside, 540, 7)
     replayed: Any = SimpleNamespace(address=address)
     recording: Any = SimpleNamespace(address=address + 1000)
-    found = _recorded_begin(recording, replayed, Call(begin, "segment_alloc", 500, 100))
+    found = _recorded_begin(recording, replayed, Call(begin, 0, 500, 100))
     assert found == (1500 if max(begin, inside) < count else 500)
 
 

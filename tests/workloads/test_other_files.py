@@ -93,9 +93,9 @@ def test_a_file_is_named(name: str) -> None:
         assert told.endswith(other.instead)
 
 
-@pytest.mark.parametrize("name", texts.OTHERS)
+@pytest.mark.parametrize("name", texts.KNOWN)
 def test_a_text_is_explained_and_otherwise_named(name: str) -> None:
-    text = f"INFO starts\n{texts.OTHERS[name][0]}\nINFO ends\n"
+    text = f"INFO starts\n{texts.KNOWN[name][0]}\nINFO ends\n"
     Path("log").write_text(text)
     found = error_texts.parse(text)
     assert found is not None
@@ -111,13 +111,13 @@ def test_a_text_is_explained_and_otherwise_named(name: str) -> None:
     if not found.segments and found.device not in (HOST, SHARED):
         instead = text_of(found.program, found.backend).instead
         assert " ".join(instead.split()) in " ".join(shown.split())
-    assert ("certain" in shown.lower()) or not texts.OTHERS[name][2]
+    assert ("certain" in shown.lower()) or not texts.KNOWN[name][2]
 
 
-@pytest.mark.parametrize("name", texts.OTHERS)
+@pytest.mark.parametrize("name", texts.KNOWN)
 def test_check_answers_from_a_text(name: str) -> None:
     """The exit code is 1 only for what is proven, and for blocks that are likely in pieces."""
-    text, kind, certain = texts.OTHERS[name]
+    text, kind, certain, *_ = texts.KNOWN[name]
     Path("log").write_text(text)
     done = run("check log")
     proven = certain and kind in ("full", "pieces")
@@ -127,7 +127,7 @@ def test_check_answers_from_a_text(name: str) -> None:
 
 
 def test_check_takes_the_size_of_the_card() -> None:
-    Path("log").write_text(texts.OTHERS["JAX"][0])
+    Path("log").write_text(texts.KNOWN["JAX"][0])
     assert run("check log").exit_code == 2
     assert run("check log --device sim:4GiB").exit_code == 1
     Path("memory.prof").write_bytes(PROFILE)
@@ -156,6 +156,6 @@ def test_a_text_sends_nothing_to_the_terminal_and_the_page() -> None:
 
 
 def test_json_has_ranges_of_bytes() -> None:
-    Path("log").write_text(texts.OTHERS["CuPy above its limit"][0])
+    Path("log").write_text(texts.KNOWN["CuPy above its limit"][0])
     assert '"certain": true' in output("explain log --json -")
     assert '"low": 2147483648' in output("explain log --json -")
