@@ -57,12 +57,12 @@ CALL_THE_KERNEL = {"core/lock.cpp", "core/huge_pages.cpp", "strategies/external/
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
-    "allocators": 22_784,
+    "allocators": 22_787,
     "allocbench/base": 1_337,
     "allocbench/commands": 4_763,
     "allocbench/output": 651,
     "allocbench/programs": 1_344,
-    "allocbench/questions": 6_618,
+    "allocbench/questions": 6_619,
     "allocbench/replays": 2_020,
     "allocbench/sweeps": 332,
     "allocbench/verification": 780,
