@@ -25,8 +25,8 @@ _STDERR = 2  # the program's standard output goes there, because ours may be JSO
 _INTERRUPTED = 130
 _BY_SIGNAL, _SIGNALS = 128, frozenset(signal.Signals)
 """Exit codes of processes that a signal ended are above 128."""
-_EXCEPTION = re.compile(r"(?:\[\w+\]: ?)?(?!.*ChildFailedError)[\w.]*(?:Error|Exception)\b")
-"""The line of a traceback that names the exception, except for that of PyTorch's launcher."""
+_EXCEPTION = re.compile(r"(\[\w+\]: ?)?(?!.*ChildFailed|.*CalledProcess)[\w.]*(Error|Exception)\b")
+"""The line of a traceback that names the exception, except for those of launchers."""
 _BROKEN = re.compile(r"(?:\[\w+\]: ?)?(ConnectionResetError|BrokenPipeError|EOFError)\b")
 """That of a process that waits for another one, which has failed and has printed the cause."""
 _LOGGED = re.compile(r"(?:\[\w+\]: ?)?\[[IW]\d{4} ")

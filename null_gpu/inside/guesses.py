@@ -18,18 +18,15 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import itertools
-import sys
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from .following import MOST, MOST_REAL, Finish, Follower, HostCopies, Operator
-from .reads import Reads, outside
+from .reads import Reads, selecting
 
 _MOST_EXPERTS = 512
 """A vocabulary is larger."""
-_GENERATION = "transformers.generation."
-"""It selects tokens and beams, and `known_values` knows how many."""
 _STRIDE = 7919
 """A prime: choices of successive calls are so far apart."""
 
@@ -85,18 +82,14 @@ class Guesses:
         return is_mask and self._copies.may_have(tensor)
 
     def _with_share(self, mask: Any, count: int) -> Any:
-        """A mask on the host, like one on the GPU, that selects so many elements, spread evenly."""
-        size = mask.numel()
-        place = self._torch.arange(size + 1, device="cpu") * min(count, size) // max(size, 1)
-        return (place[1:] > place[:-1]).reshape(mask.shape).to(mask.dtype)
+        """A mask on the host, like one on the GPU, that selects so many elements."""
+        return selecting(self._torch, count, mask.numel()).reshape(mask.shape).to(mask.dtype)
 
     def _counted(self, operator: Operator, values: list[Any]) -> Finish | None:
         """How many elements an unknown mask has; in doubt, none is a violated condition."""
         if finish := self._follower.computed(operator, values):
             return finish
         mask = values[0]
-        if _is_generating():
-            return None
         condition = operator.name in ("all", "any")
         if (
             mask.dtype != self._torch.bool
@@ -147,8 +140,6 @@ class Guesses:
         """Indices that depend on computed values."""
         if finish := self._follower.computed(operator, values):
             return finish
-        if _is_generating():
-            return None
         names = [argument.name for argument in operator.function._schema.arguments]
         given = dict(zip(names, values, strict=True))
         scores, dimension = values[0], given.get("dim", -1)
@@ -253,8 +244,3 @@ class Guesses:
         packet = getattr(self._torch.ops.aten, operator.name)  # another overload has a generator
         named = dict(zip(names, arguments, strict=True)) | {"generator": self._generator}
         return packet(named.pop(names[0]), **named)
-
-
-def _is_generating() -> bool:
-    caller = outside(sys._getframe())
-    return caller is not None and str(caller.f_globals.get("__name__")).startswith(_GENERATION)

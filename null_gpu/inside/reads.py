@@ -101,21 +101,22 @@ class Reads:
         """Answer a read of `size` bytes, which are 0 so far."""
         kind, operators = self._operators()
         answer = self._answer(size, operators)
-        if isinstance(answer, float):
-            self._fill(to, size, kind, answer)
-        elif answer and size in _WORDS:
-            ctypes.memmove(to, answer.to_bytes(size, "little"), size)
+        if isinstance(answer, int):
+            if answer and size in _WORDS:
+                ctypes.memmove(to, answer.to_bytes(size, "little"), size)
+        elif dtype := self._types.get(kind):
+            count = size // dtype.itemsize
+            with self._torch._C.DisableTorchFunction():
+                is_mask = dtype is self._torch.bool and operators[:1] == ["copy_"]
+                if answer is None and is_mask and count > 1 and not self._number:
+                    read = selecting(self._torch, int(count * self.share), count)
+                else:
+                    value = self._number if answer is None else answer
+                    read = self._torch.full((count,), value, dtype=dtype, device="cpu")
+                ctypes.memmove(to, read.data_ptr(), count * dtype.itemsize)
 
-    def _fill(self, to: int, size: int, kind: int, value: float) -> None:
-        """Write a value that the user chose, as elements of a type."""
-        if (dtype := self._types.get(kind)) is None:
-            return
-        with self._torch._C.DisableTorchFunction():
-            filled = self._torch.full((size // dtype.itemsize,), value, dtype=dtype, device="cpu")
-            ctypes.memmove(to, filled.data_ptr(), size // dtype.itemsize * dtype.itemsize)
-
-    def _answer(self, size: int, operators: Sequence[str]) -> int | float:
-        """Count a read; the bits of its number, or the value that the user chose."""
+    def _answer(self, size: int, operators: Sequence[str]) -> int | float | None:
+        """Count a read; the bits of its number, the value that the user chose, or None."""
         caller, prints = sys._getframe().f_back, False
         for within in _internal(caller):
             prints = prints or within.f_globals.get("__name__") == _PRINTS
@@ -146,7 +147,7 @@ class Reads:
         if shaped is not None and not prints:
             return self._elements(site, place, shaped)
         if value is None:
-            return self._number
+            return None
         self.chosen += 1
         return float(value)
 
@@ -189,6 +190,12 @@ class Reads:
                     self.unused.remove(name)
                 return value
         return None
+
+
+def selecting(torch: ModuleType, selected: int, count: int) -> Any:
+    """A mask on the host of `count` elements; it selects so many, spread evenly."""
+    place = torch.arange(count + 1, device="cpu") * min(selected, count) // max(count, 1)
+    return place[1:] > place[:-1]
 
 
 def call_site(frame: FrameType | None) -> str:

@@ -161,10 +161,10 @@ def test_random_numbers_of_the_gpu_are_drawn_on_the_host(version: str, tmp_path:
 def test_choices_of_a_model_are_possible_ones(version: str, tmp_path: Path) -> None:
     share = {"completions": [8, 48], "beams": [5, 5], "speculation": True, "sampler": [6, False]}
     share |= {"evaluation": 0.5, "assigner": 5, "masked": [400, 400, [50] * 8]}
-    share |= {"periods": [4] * 3, "policy": [4, 3]}
+    share |= {"copied": 400, "periods": [4] * 3, "policy": [4, 3]}
     assert seen("possible", tmp_path, version=version) == share
     full = seen("possible", tmp_path, version=version, limits=Limits(share=1.0))
-    assert full == share | {"speculation": True, "masked": [800, 800, [100] * 8]}
+    assert full == share | {"speculation": True, "copied": 800, "masked": [800, 800, [100] * 8]}
 
 
 @of_each_version
@@ -179,12 +179,13 @@ def test_a_router_sends_tokens_evenly_to_experts(version: str, tmp_path: Path) -
 
 
 @of_each_version
-def test_a_beam_search_returns_its_maximum_length(version: str, tmp_path: Path) -> None:
+def test_generation_returns_its_maximum_length(version: str, tmp_path: Path) -> None:
     if version == "2.5.1":
         pytest.skip("transformers 5 needs PyTorch 2.6")
     needs("transformers", version)
     found = seen("beams", tmp_path, version=version)
-    assert found == {"found": [4, 10], "heard": [[2, 7]] * 2}
+    completions = {sampled: [[8] * 4, 4] for sampled in ("True", "False")}
+    assert found == {"found": [4, 10], "heard": [[2, 7]] * 2, "completions": completions}
 
 
 @of_each_version

@@ -529,6 +529,8 @@ def test_what_is_said_of_the_steps() -> None:
         ),
         (["ValueError: bad", "error: exit code 1", "==="], "ValueError: bad"),
         (["KeyError: 'a'", "EOFError"], "KeyError"),
+        (["KeyError: 'a'", "subprocess.CalledProcessError: Command 'x' ..."], "KeyError"),
+        (["subprocess.CalledProcessError: Command 'x' ..."], "subprocess.CalledProcessError"),
         (["x", "EOFError: no input"], "EOFError"),
         (["hello", " "], "hello"),
         ([], "it printed nothing"),

@@ -86,6 +86,7 @@ def assigner():
 def masked():
     score = nn.Linear(4, 1, device="cuda")(torch.randn(8, 100, 4, device="cuda"))[..., 0]
     mask = score > 0.05
+    found["copied"] = int((score > 0).cpu().sum())
     found["masked"] = score[mask].shape[0], int(mask.sum()), mask.sum(1).tolist()
 
 
