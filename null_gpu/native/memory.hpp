@@ -11,8 +11,16 @@
 // on Windows, and PyTorch breaks ties between free blocks of equal size by address.
 #pragma once
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <set>
@@ -32,12 +40,55 @@ class Usage {
  public:
   // Creates the file if it does not exist. Counts only this process if the path is empty or the
   // file cannot be used.
-  explicit Usage(std::string const& path);
+  explicit Usage(std::string const& path) : process_(getpid()) {
+    void* table = MAP_FAILED;
+    if (!path.empty()) file_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (file_ >= 0 && ftruncate(file_, sizeof(Table)) == 0)
+      table = mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_SHARED, file_, 0);
+    if (table == MAP_FAILED || !take_slot()) {
+      slot_ = 0;
+      if (file_ >= 0) close(file_);
+      file_ = -1;
+      table =
+          mmap(nullptr, sizeof(Table), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    }
+    if (table == MAP_FAILED) {
+      std::fprintf(stderr, "error: null GPU: no memory for the counters of its cards\n");
+      std::_Exit(2);
+    }
+    table_ = static_cast<Table*>(table);
+    reclaim(slot_);  // what an earlier owner of the slot left
+  }
 
   // Takes `size` bytes of a card; false if fewer are left of its capacity.
-  bool take(int card, Size size, Size capacity);
-  void give(int card, Size size);
-  Size used(int card);  // bytes, by all processes
+  bool take(int card, Size size, Size capacity) {
+    if (!has_slot()) return false;
+    auto& total = table_->total[card];
+    for (bool first_try = true;; first_try = false) {
+      Size used = total;
+      while (used <= capacity && size <= capacity - used) {
+        if (total.compare_exchange_weak(used, used + size)) {
+          table_->of_slot[slot_][card] += size;
+          held_ += size;
+          return true;
+        }
+      }
+      if (!first_try || file_ < 0) return false;
+      reclaim_all();
+    }
+  }
+
+  void give(int card, Size size) {
+    if (!has_slot()) return;
+    held_ -= size;
+    table_->of_slot[slot_][card] -= size;
+    table_->total[card] -= size;
+  }
+  // bytes, by all processes
+  Size used(int card) {
+    if (file_ >= 0) reclaim_all();
+    return table_->total[card];
+  }
 
  private:
   static constexpr int kCards = 16;
@@ -50,12 +101,43 @@ class Usage {
 
   // True if this process has a slot. A forked child takes a new one, but only if its parent held no
   // memory at the fork; otherwise the child cannot use the card, as with CUDA.
-  bool has_slot();
-  bool take_slot();
+  bool has_slot() {
+    if (getpid() == process_) return true;
+    if (held_ != 0 || (file_ >= 0 && !take_slot())) return false;
+    if (file_ >= 0) reclaim(slot_);
+    process_ = getpid();
+    return true;
+  }
+
+  bool take_slot() {
+    for (slot_ = 0; slot_ < kSlots; ++slot_)
+      if (set_lock(slot_, F_WRLCK)) return true;
+    return false;
+  }
   // Locks or unlocks a slot (F_WRLCK, F_UNLCK); false if another process holds it.
-  bool set_lock(int slot, short type);
-  void reclaim(int slot);
-  void reclaim_all();
+  bool set_lock(int slot, short type) {
+    struct flock lock{};
+    lock.l_type = type;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = slot;
+    lock.l_len = 1;
+    return fcntl(file_, F_SETLK, &lock) == 0;
+  }
+
+  void reclaim(int slot) {
+    for (int card = 0; card < kCards; ++card)
+      table_->total[card] -= table_->of_slot[slot][card].exchange(0);
+  }
+  // A slot that can be locked belongs to no running process.
+  void reclaim_all() {
+    for (int slot = 0; slot < kSlots; ++slot) {
+      auto const& bytes = table_->of_slot[slot];
+      bool const empty = std::ranges::none_of(bytes, [](auto const& used) { return used != 0; });
+      if (empty || slot == slot_ || !set_lock(slot, F_WRLCK)) continue;
+      reclaim(slot);
+      set_lock(slot, F_UNLCK);
+    }
+  }
 
   Table* table_;
   int file_ = -1;
@@ -84,40 +166,159 @@ class DeviceMemory {
   };
 
   // `card` is the number of the card in `usage`; `context` is in bytes.
-  DeviceMemory(int device, int card, Size capacity, Size context, bool ascending, Usage& usage);
+  DeviceMemory(int device, int card, Size capacity, Size context, bool ascending, Usage& usage)
+      : usage_(usage), card_(card), capacity_(capacity), context_(context), ascending_(ascending) {
+    Address const begin = kFirstAddress + device * kAddressesPerDevice;
+    void* const wanted = reinterpret_cast<void*>(begin);
+    void* const mapped =
+        mmap(wanted, kAddressesPerDevice, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE, -1, 0);
+    if (mapped != wanted) {
+      std::fprintf(stderr, "error: null GPU: cannot reserve %llu GiB of addresses for device %d\n",
+                   static_cast<unsigned long long>(kAddressesPerDevice >> 30), device);
+      std::_Exit(2);
+    }
+    addresses_.join(begin, begin + kAddressesPerDevice);
+  }
 
   // Memory with an address. kOutOfMemory if the card or the addresses do not suffice.
-  Status allocate(Size size, Address* address);
-  Status release(Address address);
+  Status allocate(Size size, Address* address) {
+    std::lock_guard const lock(mutex_);
+    ++requests_;
+    Address const segment = pages_.allocate(size, [&](Size pages) { return take_pages(pages); });
+    if (segment == 0) return kOutOfMemory;
+    *address = segment;
+    return kSuccess;
+  }
+
+  Status release(Address address) {
+    std::lock_guard const lock(mutex_);
+    bool const held = pages_.release(address, [&](Range pages) { give_pages(pages); });
+    return held ? kSuccess : kInvalidValue;
+  }
   // Releases all allocations; returns their number.
-  std::size_t release_all();
+  std::size_t release_all() {
+    std::lock_guard const lock(mutex_);
+    auto const& segments = pages_.segments();
+    std::size_t const number = segments.size();
+    while (!segments.empty())
+      pages_.release(segments.begin()->first, [&](Range pages) { give_pages(pages); });
+    return number;
+  }
 
   // Virtual memory: addresses without memory, then memory without addresses.
-  Status reserve(Size size, Address* address);
-  Status unreserve(Address address);
-  Status take(Size size);
-  void give(Size size);
+  Status reserve(Size size, Address* address) {
+    std::lock_guard const lock(mutex_);
+    Size const rounded = round_up(size, kPage);
+    Address const begin = take_addresses(rounded);
+    if (begin == 0) return kOutOfMemory;
+    reserved_[begin] = rounded;
+    *address = begin;
+    return kSuccess;
+  }
+
+  Status unreserve(Address address) {
+    std::lock_guard const lock(mutex_);
+    auto const entry = reserved_.find(address);
+    if (entry == reserved_.end()) return kInvalidValue;
+    addresses_.join(address, address + entry->second);
+    reserved_.erase(entry);
+    return kSuccess;
+  }
+
+  Status take(Size size) {
+    std::lock_guard const lock(mutex_);
+    ++requests_;
+    if (!count(size)) return kOutOfMemory;
+    taken_ += size;
+    return kSuccess;
+  }
+
+  void give(Size size) {
+    std::lock_guard const lock(mutex_);
+    taken_ -= size;
+    uncount(size);
+  }
 
   // The requested bytes of the allocation, or the reservation, that contains an address; size 0 if
   // none does.
-  Range range_of(Address address);
-  Size free();  // bytes of the card that no process uses
-  Counters counters() const;
+  Range range_of(Address address) {
+    std::lock_guard const lock(mutex_);
+    if (Range const segment = pages_.around(address); segment.size != 0) return segment;
+    auto const reserved = around(reserved_, address);
+    return reserved == reserved_.end() ? Range{} : Range{reserved->first, reserved->second};
+  }
+  // bytes of the card that no process uses
+  Size free() {
+    std::lock_guard const lock(mutex_);
+    open_context();
+    return capacity_ - std::min(capacity_, usage_.used(card_));
+  }
+  Counters counters() const {
+    std::lock_guard const lock(mutex_);
+    return {capacity_, used_, peak_, requests_, refused_};
+  }
   struct Allocations {
     std::size_t number;
     Size requested;  // bytes, by allocations and by those who took memory without an address
   };
-  Allocations allocations() const;
+  Allocations allocations() const {
+    std::lock_guard const lock(mutex_);
+    Allocations found{pages_.segments().size(), taken_};
+    for (auto const& [begin, requested] : pages_.segments()) found.requested += requested;
+    return found;
+  }
   // Changes the bytes of the card.
-  void resize(Size capacity);
+  void resize(Size capacity) {
+    std::lock_guard const lock(mutex_);
+    capacity_ = capacity;
+  }
 
  private:
-  Address take_pages(Size size);
-  void give_pages(Range range);
-  Address take_addresses(Size size);
-  bool count(Size size);
-  void uncount(Size size);
-  bool open_context();
+  // Memory with an address; 0 if the card or the addresses do not suffice.
+  Address take_pages(Size size) {
+    if (!count(size)) return 0;
+    Address const address = take_addresses(size);
+    if (address == 0) uncount(size);
+    return address;
+  }
+  void give_pages(Range range) {
+    uncount(range.size);
+    addresses_.join(range.begin, range.begin + range.size);
+  }
+  Address take_addresses(Size size) {
+    auto const fits = [&](auto const& range) { return range.second - range.first >= size; };
+    auto range = addresses_.end();
+    if (ascending_) {
+      range = std::ranges::find_if(addresses_, fits);
+    } else if (auto const last = std::find_if(addresses_.rbegin(), addresses_.rend(), fits);
+               last != addresses_.rend()) {
+      range = std::prev(last.base());
+    }
+    return range == addresses_.end() ? 0 : addresses_.cut(range, size, !ascending_);
+  }
+
+  bool count(Size size) {
+    if (!open_context() || !usage_.take(card_, size, capacity_)) {
+      ++refused_;
+      return false;
+    }
+    used_ += size;
+    peak_ = std::max(peak_, used_);
+    return true;
+  }
+
+  void uncount(Size size) {
+    used_ -= size;
+    usage_.give(card_, size);
+  }
+  // Counts the context of this process once; false if the card has no room for it.
+  bool open_context() {
+    if (open_ || !usage_.take(card_, context_, capacity_)) return open_;
+    used_ += context_;
+    peak_ = std::max(peak_, used_);
+    return open_ = true;
+  }
 
   mutable std::mutex mutex_;
   Usage& usage_;
@@ -145,33 +346,124 @@ class VirtualMemory {
   explicit VirtualMemory(Freed freed) : freed_(std::move(freed)) {}
 
   // An address range was reserved.
-  void reserved(Address begin, Size size);
+  void reserved(Address begin, Size size) {
+    std::lock_guard const lock(mutex_);
+    reservations_[begin] = size;
+  }
   // The range must be a whole reservation in which nothing is mapped.
-  Status unreserve(Address begin, Size size);
+  Status unreserve(Address begin, Size size) {
+    std::lock_guard const lock(mutex_);
+    auto const entry = reservations_.find(begin);
+    if (entry == reservations_.end() || entry->second != size) return kInvalidValue;
+    auto const mapping = mappings_.lower_bound(begin);
+    if (mapping != mappings_.end() && mapping->first < begin + size) return kInvalidValue;
+    reservations_.erase(entry);
+    return kSuccess;
+  }
 
   // Memory of a device was taken for a piece.
-  Piece created(Size size, int device);
+  Piece created(Size size, int device) {
+    std::lock_guard const lock(mutex_);
+    pieces_.emplace(++last_, Memory{size, device});
+    return last_;
+  }
   // One more handle of the piece that is mapped at an address.
-  Status retain(Address address, Piece* piece);
-  Status release(Piece piece);
+  Status retain(Address address, Piece* piece) {
+    std::lock_guard const lock(mutex_);
+    auto const mapping = around(mappings_, address);
+    if (mapping == mappings_.end()) return kInvalidValue;
+    *piece = mapping->second.piece;
+    ++pieces_.at(*piece).handles;
+    return kSuccess;
+  }
+
+  Status release(Piece piece) {
+    std::lock_guard const lock(mutex_);
+    auto const entry = pieces_.find(piece);
+    if (entry == pieces_.end() || entry->second.handles == 0) return kInvalidValue;
+    --entry->second.handles;
+    free_unused(piece);
+    return kSuccess;
+  }
 
   // The range must lie in one reservation, be as large as the piece, and have nothing mapped in it.
-  Status map(Address begin, Size size, Piece piece);
+  Status map(Address begin, Size size, Piece piece) {
+    std::lock_guard const lock(mutex_);
+    auto const entry = pieces_.find(piece);
+    if (entry == pieces_.end() || entry->second.handles == 0 || begin % kPage != 0)
+      return kInvalidValue;
+    if (entry->second.size != size) return kNotSupported;  // a part of a piece, or more than it
+    auto const reserved = around(reservations_, begin);
+    if (reserved == reservations_.end()) return kInvalidValue;
+    auto const next = mappings_.lower_bound(begin);
+    bool const overlaps = (next != mappings_.end() && next->first < begin + size) ||
+                          (next != mappings_.begin() &&
+                           std::prev(next)->first + std::prev(next)->second.size > begin);
+    if (begin + size > reserved->first + reserved->second || overlaps) return kInvalidValue;
+    ++entry->second.mappings;
+    mappings_.emplace(begin, Mapping{size, piece});
+    return kSuccess;
+  }
+
   // The range must consist of whole mappings that follow one another, as in the next two.
-  Status unmap(Address begin, Size size);
-  Status allow(Address begin, Size size, int device);
-  bool allowed(Address address, int device) const;
+  Status unmap(Address begin, Size size) {
+    std::lock_guard const lock(mutex_);
+    if (!whole_mappings(begin, size)) return kInvalidValue;
+    for (auto mapping = mappings_.find(begin);
+         mapping != mappings_.end() && mapping->first < begin + size;) {
+      Piece const piece = mapping->second.piece;
+      mapping = mappings_.erase(mapping);
+      --pieces_.at(piece).mappings;
+      free_unused(piece);
+    }
+    return kSuccess;
+  }
+
+  Status allow(Address begin, Size size, int device) {
+    std::lock_guard const lock(mutex_);
+    if (!whole_mappings(begin, size)) return kInvalidValue;
+    for (auto mapping = mappings_.find(begin);
+         mapping != mappings_.end() && mapping->first < begin + size; ++mapping) {
+      mapping->second.devices.insert(device);
+    }
+    return kSuccess;
+  }
+
+  bool allowed(Address address, int device) const {
+    std::lock_guard const lock(mutex_);
+    auto const mapping = around(mappings_, address);
+    return mapping != mappings_.end() && mapping->second.devices.contains(device);
+  }
   // The mapping around an address, if a device may access it; its size is 0 otherwise.
-  Range accessible(Address address) const;
+  Range accessible(Address address) const {
+    std::lock_guard const lock(mutex_);
+    auto const mapping = around(mappings_, address);
+    if (mapping == mappings_.end() || mapping->second.devices.empty()) return {};
+    return {mapping->first, mapping->second.size};
+  }
   // Whether a reservation begins at an address.
-  bool reserved_at(Address begin) const;
+  bool reserved_at(Address begin) const {
+    std::lock_guard const lock(mutex_);
+    return reservations_.contains(begin);
+  }
   // Whether all of a range is mapped.
-  bool mapped(Address begin, Size size) const;
+  bool mapped(Address begin, Size size) const {
+    std::lock_guard const lock(mutex_);
+    auto mapping = around(mappings_, begin);
+    if (mapping == mappings_.end()) return false;
+    Address end = mapping->first;
+    for (; mapping != mappings_.end() && mapping->first == end && end < begin + size; ++mapping)
+      end += mapping->second.size;
+    return end >= begin + size;
+  }
 
   struct Counts {
     std::size_t reservations, pieces, mappings;
   };
-  Counts counts() const;
+  Counts counts() const {
+    std::lock_guard const lock(mutex_);
+    return {reservations_.size(), pieces_.size(), mappings_.size()};
+  }
 
  private:
   struct Memory {
@@ -185,8 +477,22 @@ class VirtualMemory {
     std::set<int> devices = {};  // that may access it
   };
 
-  bool whole_mappings(Address begin, Size size) const;
-  void free_unused(Piece piece);
+  bool whole_mappings(Address begin, Size size) const {
+    Address end = begin;
+    for (auto mapping = mappings_.find(begin);
+         mapping != mappings_.end() && mapping->first == end && end < begin + size; ++mapping) {
+      end += mapping->second.size;
+    }
+    return size != 0 && end == begin + size;
+  }
+
+  void free_unused(Piece piece) {
+    auto const entry = pieces_.find(piece);
+    if (entry->second.handles != 0 || entry->second.mappings != 0) return;
+    Memory const memory = entry->second;
+    pieces_.erase(entry);
+    freed_(memory.device, memory.size);
+  }
 
   Freed freed_;
   mutable std::mutex mutex_;

@@ -493,6 +493,13 @@ NULL_GPU_API void null_operator_ends(void const* record, void*) { on_end(record)
 
 NULL_GPU_API void null_layout(Layout const* given) { layout = *given; }
 
+// Sets the function to call after each read of unknown values.
+NULL_GPU_API void null_on_read(Values::OnRead call) { Values::get().on_read(call); }
+
+// Copies known values of the device: 1 if all of them are known.
+NULL_GPU_GIVES(known, (std::uint64_t from, char* to, std::uint64_t size),
+               Values::get().read(from, to, size))
+
 // Notes values of the device that the hook has computed.
 NULL_GPU_API void null_follow(std::uint64_t to, char const* bytes, std::uint64_t size) {
   follow(to, bytes, size);

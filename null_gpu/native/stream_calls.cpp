@@ -1,6 +1,7 @@
 // native/stream_calls.cpp: streams, events and captures, in the runtime and in the driver.
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
+#include <utility>
 
 #include "null_gpu/native/contexts.hpp"
 #include "null_gpu/native/machine.hpp"
@@ -121,7 +122,8 @@ NULL_GPU_API int null_cudaEventQuery(Handle event) {
   return failed(Streams::get().query_event(event));
 }
 
-NULL_GPU_DOES(cudaThreadExchangeStreamCaptureMode, (int* mode), exchange_capture_mode(mode))
+NULL_GPU_DOES(cudaThreadExchangeStreamCaptureMode, (int* mode),
+              *mode = std::exchange(capture_mode, *mode))
 NULL_GPU_ALIASES(null_cudaThreadExchangeStreamCaptureMode, null_cuThreadExchangeStreamCaptureMode);
 NULL_GPU_GIVES(cudaStreamBeginCaptureToGraph,
                (Handle stream, Handle graph, void const*, void const*, Size, int mode),

@@ -220,14 +220,14 @@ DRAWN = (
     ),
     Bug(
         "a free of an unknown address succeeds",
-        "null_gpu/native/memory.cpp",
+        "null_gpu/native/memory.hpp",
         "return held ? kSuccess : kInvalidValue;",
         "return held || address != 0 ? kSuccess : kInvalidValue;",
         ("tests/null_gpu/test_core.py::test_freed_memory_is_there_again_and_addresses_are_reused",),
     ),
     Bug(
         "a part of known bytes begins where the range begins",
-        "null_gpu/native/values.cpp",
+        "null_gpu/native/values.hpp",
         "range.bytes.substr(offset, size)",
         "range.bytes.substr(offset / 2, size)",
         ("tests/null_gpu/test_values.py::test_values_are_known_until_a_kernel_runs",),
