@@ -167,10 +167,6 @@ class StrategyInfo:
         """why largest_request is below the capacity"""
 
     @property
-    def by_stream(self) -> bool:
-        """a freed block serves only requests of its own stream"""
-
-    @property
     def by_pool(self) -> bool:
         """knows private pools; otherwise each has an instance of its own"""
 

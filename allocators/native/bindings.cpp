@@ -87,8 +87,6 @@ void bind_records(nb::module_& m) {
       .def_ro("candidate", &StrategyInfo::candidate, "may be recommended")
       .def_ro("keeps_free_blocks", &StrategyInfo::keeps_free_blocks)
       .def_ro("exemption", &StrategyInfo::exemption, "why largest_request is below the capacity")
-      .def_ro("by_stream", &StrategyInfo::by_stream,
-              "a freed block serves only requests of its own stream")
       .def_ro("by_pool", &StrategyInfo::by_pool,
               "knows private pools; otherwise each has an instance of its own")
       .def_ro("from_driver_pool", &StrategyInfo::from_driver_pool,
@@ -117,8 +115,7 @@ void bind_allocators(nb::module_& m) {
           },
           "address"_a, "stream"_a = 0, "pool"_a = 0,
           "Frees a block of a private pool, or of none (0). Address 0 is ignored. Raises BadFree, "
-          "and changes nothing, for any "
-          "other address.")
+          "and changes nothing, for any other address.")
       .def(
           "trim",
           [](Allocator& allocator, PoolId pool) {
@@ -136,8 +133,7 @@ void bind_allocators(nb::module_& m) {
             if (op < static_cast<std::uint8_t>(Op::kPoolCreate) ||
                 op > static_cast<std::uint8_t>(Op::kPoolRelease) || pool == 0)
               throw std::invalid_argument(
-                  "an event of a private pool has an op from 4 to 9 and a "
-                  "pool above 0");
+                  "an event of a private pool has an op from 4 to 9 and a pool above 0");
             serving_pools(allocator).pool_event(static_cast<Op>(op), pool);
           },
           "op"_a, "pool"_a,
@@ -192,8 +188,7 @@ void bind_allocators(nb::module_& m) {
       },
       "layers"_a, "device"_a, nb::keep_alive<0, 2>(),
       "Creates an allocator. `layers`: (name, options) of the wrappers, outermost first, and of "
-      "the "
-      "strategy. Raises SpecError.");
+      "the strategy. Raises SpecError.");
   m.def("parse_bytes", &parse_bytes, "text"_a,
         "The number of bytes in a text such as '1.5 MiB'; None for any other text.");
   m.def("human_bytes", &human_bytes, "size"_a, "For example '1.50 GiB (1610612736 bytes)'.");
@@ -298,10 +293,10 @@ void bind_external(nb::module_& m) {
       "find_classes_with",
       [](nb::typed<nb::callable, nb::object(std::string)> finder) {
         class_finder() = std::move(finder);
-        set_make_from_class(
-            [](std::string const& name, SegmentSource& from) -> std::unique_ptr<ExternalAllocator> {
-              return std::make_unique<PythonAllocator>(name, from);
-            });
+        make_from_class = [](std::string const& name,
+                             SegmentSource& from) -> std::unique_ptr<ExternalAllocator> {
+          return std::make_unique<PythonAllocator>(name, from);
+        };
       },
       "finder"_a, "`finder(name)` returns the class for the option `class` of `external`.");
 }

@@ -122,8 +122,7 @@ void bind_devices(nb::module_& m) {
       },
       "device"_a, "size"_a, "repeats"_a,
       "Makes each device call `repeats` times with `size` bytes. Returns the seconds of each call, "
-      "by "
-      "the name of the call.");
+      "by the name of the call.");
   m.def(
       "cuda_devices", [] { return cuda::Driver::get().devices; },
       "The number of GPUs that the driver reports. Raises SpecError if there is no driver.");

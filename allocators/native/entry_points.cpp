@@ -4,11 +4,16 @@
 // They are C functions, because these libraries take function addresses. A failed request of
 // PyTorch throws an exception, which PyTorch passes on to the program. Other callers do not expect
 // exceptions: they get a null address, and `last_failure` gives the reason.
+#include <cxxabi.h>
+#include <dlfcn.h>
+
 #include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <stdexcept>
 #include <type_traits>
+#include <typeinfo>
 
 #include "core/text.hpp"
 #include "program.hpp"
@@ -16,6 +21,72 @@
 
 namespace allocbench {
 namespace {
+
+// -- errors of PyTorch
+// Programs without PyTorch load this library too, so it cannot be linked to the libraries with
+// PyTorch's class c10::OutOfMemoryError. The constructor, the virtual table and the type of the
+// class are looked up by their symbols in the libraries that the program has loaded. The
+// constructor is in libc10; the others are in libc10 from 2.13 on and in libc10_cuda before. The
+// symbol of the constructor includes its parameter types. Up to 2.5, PyTorch's CUDA wheels use the
+// std::string of before C++11: see torch_errors_old_string.cpp.
+constexpr char const* kLibraries[] = {"libc10.so", "libc10_cuda.so"};
+constexpr char const* kType = "_ZTIN3c1016OutOfMemoryErrorE";
+constexpr char const* kVirtualTable = "_ZTVN3c1016OutOfMemoryErrorE";
+// Error(SourceLocation, std::string), which OutOfMemoryError inherits
+constexpr char const* kConstructor =
+    "_ZN3c105ErrorC1ENS_14SourceLocationENSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE";
+constexpr char const* kOldStringConstructor = "_ZN3c105ErrorC1ENS_14SourceLocationESs";
+constexpr std::size_t kExceptionBytes = 4096;  // the exception has about 200
+
+void* find(char const* symbol) {
+  for (char const* name : kLibraries)
+    if (void* const library = dlopen(name, RTLD_LAZY | RTLD_NOLOAD)) {
+      void* const address = dlsym(library, symbol);
+      dlclose(library);  // the library stays loaded
+      if (address != nullptr) return address;
+    }
+  return nullptr;
+}
+
+void destroy(void* exception) { static_cast<std::exception*>(exception)->~exception(); }
+
+using Constructor = void (*)(void* self, SourceLocation, std::string);
+
+// Constructs the base class of the exception at `self`. False if this PyTorch has no known
+// constructor.
+bool construct(void* self, std::string const& text) {
+  constexpr SourceLocation kHere = {"allocbench_torch_alloc", "entry_points.cpp", 0};
+  if (auto const constructor = reinterpret_cast<Constructor>(find(kConstructor))) {
+    constructor(self, kHere, text);
+    return true;
+  }
+  void* const old_constructor = find(kOldStringConstructor);
+  return old_constructor != nullptr &&
+         construct_with_old_string(old_constructor, self, kHere, text.c_str());
+}
+
+// Whether this process has loaded PyTorch. No other caller expects exceptions of a C function.
+bool torch_is_loaded() { return find(kType) != nullptr; }
+
+// Throws the C++ exception that PyTorch converts to torch.OutOfMemoryError. If this version of
+// PyTorch does not allow it, throws one that becomes a RuntimeError, the base class. The message
+// begins with "CUDA out of memory", because programs search for these words.
+[[noreturn]] void throw_to_torch(std::string const& message) {
+  std::string const text = "CUDA out of memory. " + message;
+  auto* const type = static_cast<std::type_info*>(find(kType));
+  auto** const table = static_cast<void**>(find(kVirtualTable));
+  if (type != nullptr && table != nullptr) {
+    void* const exception = abi::__cxa_allocate_exception(kExceptionBytes);
+    if (construct(exception, text)) {
+      *static_cast<void***>(exception) = table + 2;  // skips the offset to top and the type
+      abi::__cxa_throw(exception, type, &destroy);
+    }
+    abi::__cxa_free_exception(exception);
+  }
+  throw std::runtime_error(text);
+}
+
+// -- calls
 
 std::atomic<Program*> torch_program = nullptr;
 thread_local std::string failure_of_this_thread;

@@ -76,10 +76,9 @@ void bind_plans(nb::module_& m) {
       "planner"_a, "size"_a.noconvert(), "first"_a.noconvert(), "last"_a.noconvert(), "alignment"_a,
       "time_limit"_a, "report"_a.none(), "clock"_a.none() = nb::none(),
       "Returns the offsets, the height, the maximum load and a lower bound, in bytes. A block is "
-      "alive "
-      "from `first` up to but not including `last`. `time_limit`: seconds. `report` is called with "
-      "the seconds, the height and the lower bound. `clock` returns seconds and replaces the clock "
-      "of the time limit. Raises SpecError.");
+      "alive from `first` up to but not including `last`. `time_limit`: seconds. `report` is "
+      "called with the seconds, the height and the lower bound. `clock` returns seconds and "
+      "replaces the clock of the time limit. Raises SpecError.");
 }
 
 void bind_arena(nb::module_& m) {

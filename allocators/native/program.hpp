@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "core/allocator.hpp"
-#include "core/device.hpp"
 #include "devices/cuda.hpp"
 #include "registry.hpp"
 #include "timer.hpp"

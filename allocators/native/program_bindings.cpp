@@ -17,6 +17,10 @@
 namespace allocbench {
 namespace {
 
+using Flow = ProgramMemory::Flow;
+using Totals = ProgramMemory::Totals;
+using ProgramStats = ProgramMemory::ProgramStats;
+
 cuda::Stream stream_of(std::uintptr_t number) { return reinterpret_cast<cuda::Stream>(number); }
 
 }  // namespace
@@ -32,36 +36,31 @@ void bind_programs(nb::module_& m) {
       .def_prop_ro("max", &Latency::max, "seconds")
       .def("percentile", &Latency::percentile, "share"_a,
            "The seconds that a share (0 to 1) of the calls does not exceed.");
-  nb::class_<ProgramMemory::Flow>(m, "Flow", "A number of bytes or blocks over time.")
-      .def_prop_ro("current", [](ProgramMemory::Flow const& flow) { return flow.gauge.current; })
-      .def_prop_ro("peak", [](ProgramMemory::Flow const& flow) { return flow.gauge.peak; })
-      .def_ro("gained", &ProgramMemory::Flow::gained, "sum of all increases since the last reset")
-      .def_ro("lost", &ProgramMemory::Flow::lost, "sum of all decreases since the last reset");
-  nb::class_<ProgramMemory::Totals>(m, "Totals",
-                                    "Sums over all blocks, including those of captured graphs.")
-      .def_ro("requested", &ProgramMemory::Totals::requested)
-      .def_ro("allocated", &ProgramMemory::Totals::allocated)
-      .def_ro("active", &ProgramMemory::Totals::active, "allocated, or freed but still in use")
-      .def_ro("reserved", &ProgramMemory::Totals::reserved)
-      .def_ro("graphs", &ProgramMemory::Totals::graphs, "reserved for captured graphs")
-      .def_ro("allocated_blocks", &ProgramMemory::Totals::allocated_blocks)
-      .def_ro("active_blocks", &ProgramMemory::Totals::active_blocks);
-  nb::class_<ProgramMemory::ProgramStats>(m, "ProgramStats",
-                                          "Statistics of a program's calls on one GPU.")
-      .def_ro("totals", &ProgramMemory::ProgramStats::totals)
-      .def_ro("alloc", &ProgramMemory::ProgramStats::alloc)
-      .def_ro("free", &ProgramMemory::ProgramStats::free)
-      .def_ro("failures", &ProgramMemory::ProgramStats::failures,
-              "requests that failed after all retries")
-      .def_ro("retries", &ProgramMemory::ProgramStats::retries,
+  nb::class_<Flow>(m, "Flow", "A number of bytes or blocks over time.")
+      .def_prop_ro("current", [](Flow const& flow) { return flow.gauge.current; })
+      .def_prop_ro("peak", [](Flow const& flow) { return flow.gauge.peak; })
+      .def_ro("gained", &Flow::gained, "sum of all increases since the last reset")
+      .def_ro("lost", &Flow::lost, "sum of all decreases since the last reset");
+  nb::class_<Totals>(m, "Totals", "Sums over all blocks, including those of captured graphs.")
+      .def_ro("requested", &Totals::requested)
+      .def_ro("allocated", &Totals::allocated)
+      .def_ro("active", &Totals::active, "allocated, or freed but still in use")
+      .def_ro("reserved", &Totals::reserved)
+      .def_ro("graphs", &Totals::graphs, "reserved for captured graphs")
+      .def_ro("allocated_blocks", &Totals::allocated_blocks)
+      .def_ro("active_blocks", &Totals::active_blocks);
+  nb::class_<ProgramStats>(m, "ProgramStats", "Statistics of a program's calls on one GPU.")
+      .def_ro("totals", &ProgramStats::totals)
+      .def_ro("alloc", &ProgramStats::alloc)
+      .def_ro("free", &ProgramStats::free)
+      .def_ro("failures", &ProgramStats::failures, "requests that failed after all retries")
+      .def_ro("retries", &ProgramStats::retries,
               "retries after waiting for events or trimming memory of graphs")
-      .def_ro("waiting", &ProgramMemory::ProgramStats::waiting,
-              "freed blocks still in use on a stream")
-      .def_ro("deferred", &ProgramMemory::ProgramStats::deferred,
-              "frees that had to wait for a stream")
-      .def_ro("gpu_free_at_start", &ProgramMemory::ProgramStats::gpu_free_at_start,
+      .def_ro("waiting", &ProgramStats::waiting, "freed blocks still in use on a stream")
+      .def_ro("deferred", &ProgramStats::deferred, "frees that had to wait for a stream")
+      .def_ro("gpu_free_at_start", &ProgramStats::gpu_free_at_start,
               "free bytes of the GPU, with the memory of all processes counted")
-      .def_ro("gpu_free_least", &ProgramMemory::ProgramStats::gpu_free_least,
+      .def_ro("gpu_free_least", &ProgramStats::gpu_free_least,
               "the lowest value at a new peak of reserved bytes");
   nb::class_<ProgramMemory>(m, "ProgramMemory",
                             "The memory of a running program on one GPU. Sizes are in bytes.")
@@ -125,8 +124,7 @@ void bind_programs(nb::module_& m) {
           },
           "layers"_a, "limit"_a = nb::none(), "poison"_a = false, nb::rv_policy::reference,
           "`layers`: (name, options) of the wrappers, outermost first, and of the strategy. "
-          "`limit`: "
-          "bytes on each GPU. `poison`: fill freed memory with 0xFF. Raises SpecError.")
+          "`limit`: bytes on each GPU. `poison`: fill freed memory with 0xFF. Raises SpecError.")
       .def("on", &Program::on, "ordinal"_a, nb::rv_policy::reference,
            "The memory on a GPU, created on first use. Raises SpecError or DeviceError.")
       .def(

@@ -8,7 +8,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/allocator.hpp"
 #include "wrappers/wrapper.hpp"
 
 namespace allocbench {

@@ -1,5 +1,5 @@
-// registry_virtual_memory.cpp: strategies that map pages, and the pool of the driver, which does
-// so. SPDX-License-Identifier: Apache-2.0
+// registry_virtual_memory.cpp: strategies that map pages, and the pool of the driver.
+// SPDX-License-Identifier: Apache-2.0
 #include "registry_lists.hpp"
 #include "strategies/cuda_async.hpp"
 #include "strategies/expandable.hpp"

@@ -203,8 +203,7 @@ void bind_replay(nb::module_& m) {
       "trace"_a, "allocator"_a, "samples"_a, "placements"_a.none(), "keep"_a, "detail"_a,
       "Replays a trace. `samples`: approximate length of the timeline. `placements` is called with "
       "batches of columns. With `keep`, live blocks are not freed at the end. Raises ValueError "
-      "for "
-      "an invalid trace.");
+      "for an invalid trace.");
   m.def(
       "time_pass",
       [](TraceParts const& trace, Allocator& allocator) {
@@ -227,8 +226,7 @@ void bind_replay(nb::module_& m) {
       },
       "trace"_a, "allocator"_a, "seen"_a,
       "Calls `seen` for each part with the seconds of each alloc and of each free, without the "
-      "cost "
-      "of reading the timer. Returns that cost.");
+      "cost of reading the timer. Returns that cost.");
   m.def(
       "failing_event",
       [](TraceParts const& trace, Allocator& allocator) {

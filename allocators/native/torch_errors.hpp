@@ -1,19 +1,10 @@
-// torch_errors.hpp: reporting out-of-memory errors to PyTorch.
+// torch_errors.hpp: what is thrown to PyTorch, for both kinds of std::string.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 namespace allocbench {
-
-// Throws the C++ exception that PyTorch converts to torch.OutOfMemoryError. If this version of
-// PyTorch does not allow it, throws one that becomes a RuntimeError, the base class. The message
-// begins with "CUDA out of memory", because programs search for these words.
-[[noreturn]] void throw_to_torch(std::string const& message);
-
-// Whether this process has loaded PyTorch. No other caller expects exceptions of a C function.
-bool torch_is_loaded();
 
 // c10::SourceLocation
 struct SourceLocation {

@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "core/types.hpp"
+#include "gpu/cuda_types.hpp"
 
 // A function to which the stand-in libraries jump. Its name is "null_" and the name in CUDA.
 #define NULL_GPU_API extern "C" __attribute__((visibility("default")))
@@ -118,36 +119,10 @@ static_assert(sizeof(PointerAttributes) == 24);
 enum PointerType : int { kUnregistered = 0, kHost = 1, kDevice = 2, kManaged = 3 };
 inline constexpr int kNoDevice = -2;
 
-struct Location {  // CUmemLocation
-  int type, id;
-};
-inline constexpr int kOnDevice = 1;
-inline constexpr int kPinned = 1;  // CU_MEM_ALLOCATION_TYPE_PINNED
-
+using namespace allocbench::cuda;
+inline constexpr int kOnDevice = 1;                     // CU_MEM_LOCATION_TYPE_DEVICE
+inline constexpr int kPinned = 1;                       // CU_MEM_ALLOCATION_TYPE_PINNED
 inline constexpr int kNoAccess = 0, kReadAndWrite = 3;  // CUmemAccess_flags
-
-struct AccessDescription {  // CUmemAccessDesc
-  Location location;
-  int flags;
-};
-static_assert(sizeof(AccessDescription) == 12);
-
-struct AllocationProperties {  // CUmemAllocationProp
-  int type, handle_types;
-  Location location;
-  void* windows;
-  unsigned char flags[8];
-};
-static_assert(sizeof(AllocationProperties) == 32);
-
-struct PoolProperties {  // CUmemPoolProps
-  int type, handle_types;
-  Location location;
-  void* windows;
-  Size most;
-  unsigned char reserved[56];
-};
-static_assert(sizeof(PoolProperties) == 88);
 
 // CUmemPool_attribute
 inline constexpr int kReuseFollowsEvents = 1, kReuseOfEnded = 2, kReuseAddsDependencies = 3;

@@ -8,7 +8,6 @@
 #include <mutex>
 #include <string_view>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "null_gpu/native/machine.hpp"

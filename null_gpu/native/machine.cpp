@@ -2,10 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "null_gpu/native/machine.hpp"
 
-#include <algorithm>
 #include <cstdlib>
-#include <functional>
-#include <map>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -21,39 +18,18 @@ thread_local int device_of_thread = 0;
 thread_local std::optional<bool> in_context;  // empty: this thread has not chosen one
 thread_local Status error_of_thread = kSuccess;
 
-template <class Number>
-std::function<void(Settings&, std::string const&)> number(Number Settings::* member) {
-  return [member](Settings& settings, std::string const& text) {
-    settings.*member = static_cast<Number>(std::strtoull(text.c_str(), nullptr, 10));
-  };
-}
-
-std::map<std::string, std::function<void(Settings&, std::string const&)>> const& setters() {
-  static std::map<std::string, std::function<void(Settings&, std::string const&)>> const by_name{
-      {"name", [](Settings& settings, std::string const& text) { settings.name = text; }},
-      {"usage", [](Settings& settings, std::string const& text) { settings.usage = text; }},
-      {"fail", [](Settings&, std::string const& text) { fail_calls(text); }},
-      {"report", [](Settings&, std::string const& text) { report_at_exit(text); }},
-      {"compute_capability", number(&Settings::compute_capability)},
-      {"multiprocessors", number(&Settings::multiprocessors)},
-      {"shared_per_multiprocessor", number(&Settings::shared_per_multiprocessor)},
-      {"shared_per_block", number(&Settings::shared_per_block)},
-      {"threads_per_multiprocessor", number(&Settings::threads_per_multiprocessor)},
-      {"blocks_per_multiprocessor", number(&Settings::blocks_per_multiprocessor)},
-      {"l2_bytes", number(&Settings::l2_bytes)},
-      {"bus_bits", number(&Settings::bus_bits)},
-      {"clock_khz", number(&Settings::clock_khz)},
-      {"memory_clock_khz", number(&Settings::memory_clock_khz)},
-      {"memory", number(&Settings::memory)},
-      {"context", number(&Settings::context)},
-      {"count", number(&Settings::count)},
-      {"cuda_version", number(&Settings::cuda_version)},
-      {"cudnn_version", number(&Settings::cudnn_version)},
-      {"nccl_version", number(&Settings::nccl_version)},
-      {"addresses_ascend", number(&Settings::addresses_ascend)},
-      {"late_events", number(&Settings::late_events)},
-  };
-  return by_name;
+// Sets what a line names; false if there is no such setting.
+bool set(Settings& settings, std::string const& key, std::string const& text) {
+#define NULL_GPU_SET(type, name, value) \
+  if (key == #name)                     \
+    return settings.name = static_cast<type>(std::strtoull(text.c_str(), nullptr, 10)), true;
+  NULL_GPU_NUMBERS(NULL_GPU_SET)
+#undef NULL_GPU_SET
+  if (key == "name") return settings.name = text, true;
+  if (key == "usage") return settings.usage = text, true;
+  if (key == "fail") return fail_calls(text), true;
+  if (key == "report") return report_at_exit(text), true;
+  return assume(key, text);
 }
 
 // Returns the number of lines with a known key.
@@ -63,13 +39,7 @@ int configure(Settings& settings, char const* text) {
   for (std::string line; std::getline(lines, line);) {
     auto const equals = line.find('=');
     if (equals == std::string::npos) continue;
-    std::string const key = line.substr(0, equals), value = line.substr(equals + 1);
-    auto const entry = setters().find(key);
-    if (entry != setters().end())
-      entry->second(settings, value);
-    else if (!assume(key, value))
-      continue;
-    ++accepted;
+    accepted += set(settings, line.substr(0, equals), line.substr(equals + 1));
   }
   return accepted;
 }

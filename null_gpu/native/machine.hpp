@@ -13,29 +13,34 @@
 
 namespace allocbench::null_gpu {
 
-// A card as described by `cards.json` and the user, and the library versions to report. Sizes are
-// in bytes unless the name has another unit.
+// The numbers of a card as described by `cards.json` and the user, and the library versions to
+// report: type, name, default. Sizes are in bytes unless the name has another unit.
+#define NULL_GPU_NUMBERS(NUMBER)                                                             \
+  NUMBER(int, compute_capability, 90)                                                        \
+  NUMBER(int, multiprocessors, 132)                                                          \
+  NUMBER(int, shared_per_multiprocessor, 233472)                                             \
+  NUMBER(int, shared_per_block, 232448) /* the most that a kernel can use after opting in */ \
+  NUMBER(int, threads_per_multiprocessor, 2048)                                              \
+  NUMBER(int, blocks_per_multiprocessor, 32)                                                 \
+  NUMBER(int, l2_bytes, 52428800)                                                            \
+  NUMBER(int, bus_bits, 5120)                                                                \
+  NUMBER(int, clock_khz, 1980000)                                                            \
+  NUMBER(int, memory_clock_khz, 2619000)                                                     \
+  NUMBER(Size, memory, Size{80} << 30)   /* the total that the driver reports */             \
+  NUMBER(Size, context, Size{512} << 20) /* used by the CUDA context of each process */      \
+  NUMBER(int, count, 1)                                                                      \
+  NUMBER(int, cuda_version, 13000)                                                           \
+  NUMBER(int, cudnn_version, 91002)                                                          \
+  NUMBER(int, nccl_version, 22705)                                                           \
+  NUMBER(int, addresses_ascend, 0) /* 1: later allocations have higher addresses */          \
+  NUMBER(int, late_events, 0)      /* 1: see Streams */
+
 struct Settings {
+#define NULL_GPU_MEMBER(type, name, value) type name = value;
+  NULL_GPU_NUMBERS(NULL_GPU_MEMBER)
+#undef NULL_GPU_MEMBER
   std::string name = "null GPU";
-  int compute_capability = 90;
-  int multiprocessors = 132;
-  int shared_per_multiprocessor = 233472;
-  int shared_per_block = 232448;  // the most that a kernel can use after opting in
-  int threads_per_multiprocessor = 2048;
-  int blocks_per_multiprocessor = 32;
-  int l2_bytes = 52428800;
-  int bus_bits = 5120;
-  int clock_khz = 1980000;
-  int memory_clock_khz = 2619000;
-  Size memory = Size{80} << 30;    // the total that the driver reports
-  Size context = Size{512} << 20;  // used by the CUDA context of each process
-  int count = 1;
-  int cuda_version = 13000;
-  int cudnn_version = 91002;
-  int nccl_version = 22705;
-  int addresses_ascend = 0;  // 1: later allocations have higher addresses
-  int late_events = 0;       // 1: see Streams
-  std::string usage;         // the file in which the processes of a program count bytes in use
+  std::string usage;  // the file in which the processes of a program count bytes in use
 };
 
 inline constexpr int kCudaOfDriver = 13000;

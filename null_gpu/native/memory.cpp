@@ -5,7 +5,6 @@
 #include <dlfcn.h>
 #include <execinfo.h>
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
 

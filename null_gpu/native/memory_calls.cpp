@@ -1,5 +1,5 @@
-// native/memory_calls.cpp: device memory, pinned memory, virtual memory, copies and pointers, in
-// the runtime and in the driver. SPDX-License-Identifier: Apache-2.0
+// native/memory_calls.cpp: memory of all kinds, copies and pointers, in the runtime and the driver.
+// SPDX-License-Identifier: Apache-2.0
 #include <sys/mman.h>
 
 #include <algorithm>

@@ -210,12 +210,7 @@ class Values : public Only<Values> {
     std::uint64_t const after = from_device ? known_after(number(from)) : 0;
     if (!from_device) {
       std::lock_guard const lock(mutex_);
-      recent_.forget(number(to), size);
-      followed_.forget(number(to), size);
-      if (size <= kMostKept) {
-        recent_.write(number(to), static_cast<char const*>(from), size);
-        any_recent_ = true;
-      }
+      wrote(to, size <= kMostKept ? static_cast<char const*>(from) : nullptr, size);
     } else if (to_device) {
       std::lock_guard const lock(mutex_);
       recent_.copy(number(to), number(from), size, after);
@@ -249,11 +244,7 @@ class Values : public Only<Values> {
     std::string bytes(std::min(size, kMostKept), '\0');
     bool const known = size <= kMostKept && read(number(from), bytes.data(), size);
     std::lock_guard const lock(mutex_);
-    recent_.forget(number(to), size);
-    followed_.forget(number(to), size);
-    if (!known) return;
-    recent_.write(number(to), bytes.data(), size);
-    any_recent_ = true;
+    wrote(to, known ? bytes.data() : nullptr, size);
   }
 
   // Makes what the host wrote unknown, because a kernel ran.
@@ -325,6 +316,14 @@ class Values : public Only<Values> {
  private:
   static bool on_device(void const* address) { return Machine::get().device_of(address) >= 0; }
   static Address number(void const* address) { return reinterpret_cast<Address>(address); }
+  // The host wrote bytes, which are not known if they are null.
+  void wrote(void* to, char const* bytes, Size size) {
+    recent_.forget(number(to), size);
+    followed_.forget(number(to), size);
+    if (bytes == nullptr) return;
+    recent_.write(number(to), bytes, size);
+    any_recent_ = true;
+  }
   bool may_follow(Address begin, Size size) const {
     return begin < last_followed_ && begin + size > first_followed_;
   }

@@ -110,7 +110,7 @@ BUGS = (
     ),
     Bug(
         "a rest of 512 bytes stays in the block",
-        "allocators/native/strategies/caching.cpp",
+        "allocators/native/strategies/caching.hpp",
         "rest >= PytorchSettings::kRounding",
         "rest > PytorchSettings::kRounding",
         ("tests/allocators/strategies/test_placements.py",),

@@ -54,16 +54,16 @@ DRAWN = (
     ),
     Bug(
         "a block is freed in the pool of the free",
-        "allocators/native/replay_pass.hpp",
+        "allocators/native/replay.cpp",
         "in_pool(stream, pool_[part_.block[event]]);",
         "in_pool(stream, part_.pool[event]);",
         ("tests/allocators/test_private_pools.py::test_a_free_finds_the_pool_of_its_block",),
     ),
     Bug(
         "garbage collection also takes blocks of private pools",
-        "allocators/native/strategies/caching.cpp",
-        "    if (pool_of(pools->small.stream) != 0) continue;\n    FreeIndex const& free",
-        "    FreeIndex const& free",
+        "allocators/native/strategies/caching.hpp",
+        "      if (pool_of(pools->small.stream) != 0) continue;\n      FreeIndex const& free",
+        "      FreeIndex const& free",
         (
             "tests/allocators/strategies/test_caching_pools.py::test_garbage_collection_leaves_private_pools_alone",
         ),

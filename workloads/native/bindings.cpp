@@ -9,13 +9,11 @@
 #include <nanobind/stl/vector.h>
 
 #include <algorithm>
-#include <span>
 #include <tuple>
 #include <utility>
 
-#include "live_blocks.hpp"
+#include "events.hpp"
 #include "rmm_rows.hpp"
-#include "trace_scan.hpp"
 
 namespace allocbench {
 
@@ -85,8 +83,7 @@ NB_MODULE(_native, m) {
                               to_numpy(std::move(self.time)));
           },
           "The columns is_alloc (0 or 1), address, size (bytes), stream and time (nanoseconds "
-          "since "
-          "midnight), once.");
+          "since midnight), once.");
   nb::class_<Pairs>(m, "Pairs", "Which events belong together; events are indices.")
       .def_ro("requests_for_nothing", &Pairs::requests_for_nothing)
       .def_ro("stray_frees", &Pairs::stray_frees)

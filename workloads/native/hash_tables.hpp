@@ -10,7 +10,6 @@
 #include <cstring>
 #include <random>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace allocbench {

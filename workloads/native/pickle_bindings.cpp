@@ -230,14 +230,12 @@ void bind_pickles(nb::module_& m) {
           "number"_a, "The rows of the frames of a call stack, innermost first.");
   m.def("read_pickle", &read_pickle, "forms"_a, "size"_a, "read"_a, "old_text"_a,
         nb::sig("def read_pickle(forms: list[tuple[str, list[str], list[typing.Any]]], size: int, "
-                "read: collections.abc.Callable[[int], bytes], "
-                "old_text: collections.abc.Callable[[bytes, bytes], bytes | None]) "
-                "-> Pickle"),
+                "read: collections.abc.Callable[[int], bytes], old_text: "
+                "collections.abc.Callable[[bytes, bytes], bytes | None]) -> Pickle"),
         "Reads a pickle. forms: the name of each table, the keys that a dict needs to be a row, "
-        "and "
-        "its fields; the first table has frames. size: bytes of the file. read: the next bytes, at "
-        "most as many as given. old_text: UTF-8 of the line of an opcode S or V, None for a broken "
-        "one. Raises PickleError.");
+        "and its fields; the first table has frames. size: bytes of the file. read: the next "
+        "bytes, at most as many as given. old_text: UTF-8 of the line of an opcode S or V, None "
+        "for a broken one. Raises PickleError.");
 }
 
 }  // namespace allocbench

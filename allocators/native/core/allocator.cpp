@@ -115,14 +115,8 @@ void Allocator::reset_peaks() {
     gauge->peak = gauge->current;
 }
 
-void Allocator::step() {
-  std::scoped_lock const guard(lock_);
-  do_step();
-}
-
 std::vector<Segment> Allocator::snapshot() const {
-  std::scoped_lock const guard(lock_);
-  return sorted_snapshot();
+  return locked([this] { return sorted_snapshot(); });
 }
 
 std::vector<Segment> Allocator::sorted_snapshot() const {
@@ -132,8 +126,7 @@ std::vector<Segment> Allocator::sorted_snapshot() const {
 }
 
 void Allocator::check_sums() const {
-  std::scoped_lock const guard(lock_);
-  check_sums(sorted_snapshot());
+  locked([this] { check_sums(sorted_snapshot()); });
 }
 
 std::uint64_t Allocator::check_sums(std::vector<Segment> const& segments) const {
@@ -174,26 +167,6 @@ void Allocator::check() const {
   check_sums(segments);
   require(largest == do_largest_free(), "the largest free block is the largest of the snapshot");
   do_check();
-}
-
-Size Allocator::largest_free() const {
-  std::scoped_lock const guard(lock_);
-  return do_largest_free();
-}
-
-Stats Allocator::stats() const {
-  std::scoped_lock const guard(lock_);
-  return stats_;
-}
-
-Counters Allocator::counters() const {
-  std::scoped_lock const guard(lock_);
-  return do_counters();
-}
-
-std::string Allocator::summary() const {
-  std::scoped_lock const guard(lock_);
-  return do_summary();
 }
 
 Size Allocator::room() const { return std::min(device_.room(), permitted()); }

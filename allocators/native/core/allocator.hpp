@@ -8,6 +8,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "core/device.hpp"
@@ -60,15 +61,28 @@ class Allocator {
   // InvariantViolation as `check_sums` does.
   void trim();
   void reset_peaks();  // sets the peak statistics to the current bytes
-  void step();         // a training or inference step begins
+  // A training or inference step begins.
+  void step() {
+    locked([this] { do_step(); });
+  }
 
   std::vector<Segment> snapshot() const;  // in order of address
   void check() const;                     // throws InvariantViolation naming the broken rule
   void check_sums() const;                // the rules about bytes only
-  Size largest_free() const;              // bytes; 0 when no block is free
-  Stats stats() const;
-  Counters counters() const;
-  std::string summary() const;  // what this strategy adds to an out-of-memory message
+  // In bytes; 0 when no block is free.
+  Size largest_free() const {
+    return locked([this] { return do_largest_free(); });
+  }
+  Stats stats() const {
+    return locked([this] { return stats_; });
+  }
+  Counters counters() const {
+    return locked([this] { return do_counters(); });
+  }
+  // What this strategy adds to an out-of-memory message.
+  std::string summary() const {
+    return locked([this] { return do_summary(); });
+  }
   std::string describe_failure(Size requested) const;  // the out-of-memory message
   Device& device() const { return device_; }
   // From now on, a process forks between two calls of this allocator, which nothing encloses.
@@ -119,6 +133,11 @@ class Allocator {
   bool take_over(std::vector<HeldSegment> const& layout, std::function<bool()> const& take);
   Stats const& counted() const { return stats_; }
   Lock& lock() const { return lock_; }  // held by the public calls
+  template <class Call>
+  std::invoke_result_t<Call> locked(Call call) const {
+    std::scoped_lock const guard(lock_);
+    return call();
+  }
   // What `trim` does, with another way to give memory back. Checks the sums, unless only a few
   // calls have been made since that was last done: it takes time for each block.
   void trim_by(std::function<void()> const& give_back);

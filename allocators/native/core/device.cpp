@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/device.hpp"
 
-#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -94,11 +93,6 @@ std::size_t Device::close() {
   return left;
 }
 
-bool Device::closed() const {
-  std::scoped_lock const guard(mutex_);
-  return closed_;
-}
-
 std::optional<std::string> Device::take_failure() {
   if (!failed()) [[likely]]
     return std::nullopt;
@@ -122,11 +116,6 @@ Device::Place Device::locate(Address address) const {
   throw BadFree(hex(address) + " is not inside any segment of the device");
 }
 
-DeviceStats Device::stats() const {
-  std::scoped_lock const guard(mutex_);
-  return stats_;
-}
-
 void Device::keep_calls(bool keep) {
   std::scoped_lock const guard(mutex_);
   keeps_calls_ = keep;
@@ -136,11 +125,6 @@ void Device::keep_calls(bool keep) {
 std::vector<Device::Call> Device::take_calls() {
   std::scoped_lock const guard(mutex_);
   return std::exchange(calls_, {});
-}
-
-Size Device::reserved() const {
-  std::scoped_lock const guard(mutex_);
-  return reserved_;
 }
 
 Size Device::capacity() const {

@@ -14,7 +14,6 @@
 #include <vector>
 
 #include "core/stats.hpp"
-#include "core/types.hpp"
 
 namespace allocbench {
 
@@ -134,7 +133,7 @@ class Device {
   // Frees all memory and refuses all later requests. Returns the number of segments, pages and
   // pools that could not be freed; another call tries again.
   std::size_t close();
-  bool closed() const;
+  bool closed() const { return locked(closed_); }
 
   // True if there is a failure to take.
   bool failed() const { return failed_.load(std::memory_order_relaxed); }
@@ -144,10 +143,10 @@ class Device {
   // The place of an address inside a segment; throws BadFree if no segment contains it.
   Place locate(Address address) const;
 
-  DeviceStats stats() const;
+  DeviceStats stats() const { return locked(stats_); }
   void keep_calls(bool keep);      // from now on; discards earlier records
   std::vector<Call> take_calls();  // the calls since the last take_calls, in order
-  Size reserved() const;           // bytes in segments and in mapped pages
+  Size reserved() const { return locked(reserved_); }  // bytes in segments and in mapped pages
 
   // What decisions ask. A comparison leaves more capacities that give the same answers than a
   // number does: see `same_answers`.
@@ -209,6 +208,11 @@ class Device {
   // derived class holds for them. Returns how many such things could not be closed.
   virtual std::size_t do_blocks_freed(std::optional<void const*> /*owner*/) { return 0; }
 
+  template <class Value>
+  Value locked(Value const& value) const {
+    std::scoped_lock const guard(mutex_);
+    return value;
+  }
   Segments::iterator reservation_around(Address first, Size size);
   bool map_page(Segments::iterator reservation, MappedPages::Page const& page);
   bool unmap_page(Segments::iterator reservation, MappedPages::Page page);

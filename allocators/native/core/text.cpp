@@ -6,7 +6,6 @@
 #include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <utility>
 
 namespace allocbench {
 namespace {

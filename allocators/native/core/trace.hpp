@@ -13,7 +13,7 @@ namespace allocbench {
 
 // The values of a trace's `op` array. A mark is the boundary of a step or phase. A trim of pool 0
 // gives back what is free outside of private pools and in released ones. The rest are the events of
-// private pools (private_pools.hpp).
+// private pools (PrivatePools).
 enum class Op : std::uint8_t {
   kAlloc = 0,
   kFree = 1,

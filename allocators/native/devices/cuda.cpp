@@ -5,12 +5,9 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <set>
-#include <string>
 
 #include "core/errors.hpp"
 #include "core/text.hpp"
@@ -359,7 +356,7 @@ void CudaDevice::open_to(CudaDevice& peer) {
   std::scoped_lock const guard(access_mutex_);
   if (std::ranges::find(peers_, peer.id_) != peers_.end()) return;
   peers_.push_back(peer.id_);
-  cuda::Access const access{.location = {.id = peer.id_}};
+  cuda::AccessDescription const access{.location = {.id = peer.id_}};
   for (auto const& [page, size] : pages_)
     run_aside(driver_.set_access, page, std::size_t{size}, &access, std::size_t{1});
   for (cuda::MemoryPool const pool : open_pools_)
@@ -367,8 +364,8 @@ void CudaDevice::open_to(CudaDevice& peer) {
 }
 
 // Access for the owner, then for each peer.
-std::vector<cuda::Access> CudaDevice::accesses() const {
-  std::vector<cuda::Access> all = {{.location = {.id = id_}}};
+std::vector<cuda::AccessDescription> CudaDevice::accesses() const {
+  std::vector<cuda::AccessDescription> all = {{.location = {.id = id_}}};
   for (cuda::DeviceId const peer : peers_) all.push_back({.location = {.id = peer}});
   return all;
 }

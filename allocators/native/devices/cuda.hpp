@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "core/device.hpp"
+#include "gpu/cuda_types.hpp"
 
 // The CUDA driver API, loaded at run time. allocbench needs no part of CUDA to build or import:
 // libcuda.so.1, which is part of every GPU driver, is opened when a CUDA device is first used.
@@ -41,36 +42,6 @@ inline constexpr Result kNotReady = 600;
 // denotes) and the default stream of the calling thread.
 inline Stream const kLegacyStream = reinterpret_cast<Stream>(1);
 inline Stream const kPerThreadStream = reinterpret_cast<Stream>(2);
-
-struct Location {
-  int type = 1;  // a device
-  int id = 0;
-};
-
-struct AllocationProperties {
-  int type = 1;  // pinned
-  int handle_types = 0;
-  Location location;
-  void* windows = nullptr;
-  unsigned char flags[8] = {};
-};
-static_assert(sizeof(AllocationProperties) == 32);
-
-struct Access {
-  Location location;
-  int flags = 3;  // read and write
-};
-static_assert(sizeof(Access) == 12);
-
-struct PoolProperties {
-  int type = 1;  // pinned
-  int handle_types = 0;
-  Location location;
-  void* windows = nullptr;
-  std::size_t most = 0;  // 0: as large as the device
-  unsigned char reserved[56] = {};
-};
-static_assert(sizeof(PoolProperties) == 88);
 
 enum Attribute : int { kVirtualMemory = 102, kMemoryPools = 115 };
 enum PoolAttribute : int { kReleaseThreshold = 4, kReserved = 5 };
@@ -111,10 +82,10 @@ inline constexpr unsigned kNonBlocking = 1;    // stream flag
   CALL(release, cuMemRelease, Allocation)                                                          \
   CALL(map, cuMemMap, Pointer, std::size_t, std::size_t, Allocation, unsigned long long)           \
   CALL(unmap, cuMemUnmap, Pointer, std::size_t)                                                    \
-  CALL(set_access, cuMemSetAccess, Pointer, std::size_t, Access const*, std::size_t)               \
+  CALL(set_access, cuMemSetAccess, Pointer, std::size_t, AccessDescription const*, std::size_t)    \
   CALL(pool_create, cuMemPoolCreate, MemoryPool*, PoolProperties const*)                           \
   CALL(pool_destroy, cuMemPoolDestroy, MemoryPool)                                                 \
-  CALL(pool_set_access, cuMemPoolSetAccess, MemoryPool, Access const*, std::size_t)                \
+  CALL(pool_set_access, cuMemPoolSetAccess, MemoryPool, AccessDescription const*, std::size_t)     \
   CALL(pool_set, cuMemPoolSetAttribute, MemoryPool, int, void*)                                    \
   CALL(pool_get, cuMemPoolGetAttribute, MemoryPool, int, void*)                                    \
   CALL(pool_trim, cuMemPoolTrimTo, MemoryPool, std::size_t)                                        \
@@ -258,7 +229,7 @@ class CudaDevice final : public PoolDevice {
   template <class Function, class... Arguments>
   bool run_aside(Function const& call, Arguments... arguments);
   void open_to(CudaDevice& peer);
-  std::vector<cuda::Access> accesses() const;
+  std::vector<cuda::AccessDescription> accesses() const;
   bool noted(char const* call, cuda::Result result, Size size = 0);
 
   cuda::Driver const& driver_;

@@ -18,12 +18,9 @@
 #include <map>
 #include <set>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "core/stats.hpp"
-#include "core/types.hpp"
-#include "gpu/pages.hpp"
 
 namespace allocbench {
 
@@ -43,7 +40,7 @@ class DriverPool {
   void open(Address begin, Size size) {
     begin_ = begin;
     addresses_ = round_down(size, kPage);
-    add_hole(begin, begin + addresses_);
+    holes_.join(begin, begin + addresses_, --age_);
   }
 
   bool opened() const { return begin_ != 0; }
@@ -58,15 +55,11 @@ class DriverPool {
     Address block = own == freed_.end() ? 0 : own->second.cut(occupied(size));
     if (block == 0) {
       settle(ended);
-      auto const fit = by_size_.lower_bound({occupied(size), 0, 0});
-      if (fit == by_size_.end()) return 0;
-      auto const hole = holes_.find(std::get<2>(*fit));
-      block = hole->first;
-      Address const end = block + occupied(size), hole_end = hole->second.end;
-      remove_hole(hole);
-      if (hole_end > end) add_hole(end, hole_end);
+      block = holes_.cut(occupied(size), --age_);
+      if (block == 0) return 0;
+      Address const end = block + occupied(size);
       if (!back(block, end, take)) {
-        add_hole(block, end);
+        holes_.join(block, end, --age_);
         return 0;
       }
     }
@@ -83,7 +76,8 @@ class DriverPool {
   void settle(Ended const& ended) {
     std::erase_if(freed_, [&](auto const& entry) {
       if (!ended(entry.first)) return false;
-      for (auto const& [begin, end] : entry.second.ranges()) add_hole(begin, end);
+      for (auto const& [begin, range] : entry.second.by_begin())
+        holes_.join(begin, range.end, --age_);
       return true;
     });
   }
@@ -115,62 +109,52 @@ class DriverPool {
     return round_up(std::max<Size>(size, 1), kUnit);
   }
 
-  struct Hole {
-    Address end;
-    std::uint64_t age;
-  };
-
-  // What was freed on one stream.
-  class Freed {
+  // Ranges by address and by size. Among equal sizes, the newest is the first; with one age for
+  // all, the lowest.
+  class SizedRanges {
    public:
-    void join(Address begin, Address end) {
-      auto const after = ranges_.lower_bound(begin);
-      if (after != ranges_.end() && after->first == end)
-        by_size_.erase({after->second - after->first, after->first});
-      if (after != ranges_.begin() && std::prev(after)->second == begin)
-        by_size_.erase({begin - std::prev(after)->first, std::prev(after)->first});
-      ranges_.join(begin, end);
-      auto const joined = std::prev(ranges_.upper_bound(begin));
-      by_size_.emplace(joined->second - joined->first, joined->first);
+    struct Rest {
+      Address end;
+      std::uint64_t age;  // the newest has the least
+    };
+    std::map<Address, Rest> const& by_begin() const { return by_begin_; }
+
+    // The range must not overlap any other. It becomes one with its neighbors.
+    void join(Address begin, Address end, std::uint64_t age = 0) {
+      auto next = by_begin_.lower_bound(begin);
+      if (next != by_begin_.end() && next->first == end) {
+        end = next->second.end;
+        next = erase(next);
+      }
+      if (next != by_begin_.begin() && std::prev(next)->second.end == begin) {
+        auto const before = std::prev(next);
+        begin = before->first;
+        erase(before);
+      }
+      by_begin_[begin] = {end, age};
+      by_size_.emplace(end - begin, age, begin);
     }
 
-    // from the begin of the smallest range that is large enough, or 0
-    Address cut(Size size) {
-      auto const fit = by_size_.lower_bound({size, 0});
+    // The begin of the smallest range that is large enough, or 0. Its rest gets this age.
+    Address cut(Size size, std::uint64_t age = 0) {
+      auto const fit = by_size_.lower_bound({size, 0, 0});
       if (fit == by_size_.end()) return 0;
-      auto const [length, begin] = *fit;
-      by_size_.erase(fit);
-      if (length > size) by_size_.emplace(length - size, begin + size);
-      return ranges_.cut(ranges_.find(begin), size);
+      auto const range = by_begin_.find(std::get<2>(*fit));
+      Address const begin = range->first, end = range->second.end;
+      erase(range);
+      if (begin + size < end) join(begin + size, end, age);
+      return begin;
     }
-
-    Ranges const& ranges() const { return ranges_; }
 
    private:
-    Ranges ranges_;
-    std::set<std::pair<Size, Address>> by_size_;  // size, begin
+    std::map<Address, Rest>::iterator erase(std::map<Address, Rest>::iterator range) {
+      by_size_.erase({range->second.end - range->first, range->second.age, range->first});
+      return by_begin_.erase(range);
+    }
+
+    std::map<Address, Rest> by_begin_;
+    std::set<std::tuple<Size, std::uint64_t, Address>> by_size_;  // size, age, begin
   };
-
-  void add_hole(Address begin, Address end) {
-    auto next = holes_.lower_bound(begin);
-    if (next != holes_.end() && next->first == end) {
-      end = next->second.end;
-      remove_hole(next);
-    }
-    next = holes_.lower_bound(begin);
-    if (next != holes_.begin() && std::prev(next)->second.end == begin) {
-      auto const before = std::prev(next);
-      begin = before->first;
-      remove_hole(before);
-    }
-    holes_[begin] = {end, --age_};
-    by_size_.emplace(end - begin, age_, begin);
-  }
-
-  void remove_hole(std::map<Address, Hole>::iterator hole) {
-    by_size_.erase({hole->second.end - hole->first, hole->second.age, hole->first});
-    holes_.erase(hole);
-  }
 
   // Puts memory behind a range: that of pages in which nothing is, then more of the card.
   bool back(Address begin, Address end, Take const& take) {
@@ -196,11 +180,10 @@ class DriverPool {
     return true;
   }
 
-  template <typename Visit>
-
   // Calls `visit` with each page that has memory and in which nothing is, until it returns false.
+  template <class Visit>
   void visit_free_pages(Visit visit) {
-    for (auto const& [begin, hole] : holes_) {
+    for (auto const& [begin, hole] : holes_.by_begin()) {
       Size const last = std::min<Size>(backed_.size(), (hole.end - begin_) / kPage);
       for (Size page = round_up(begin - begin_, kPage) / kPage; page < last; ++page)
         if (backed_[page] && !visit(page)) return;
@@ -212,10 +195,9 @@ class DriverPool {
   Address begin_ = 0;
   Size addresses_ = 0;        // bytes
   std::vector<bool> backed_;  // by page, up to the last that ever had memory: whether it has
-  std::map<Address, Hole> holes_;
-  std::set<std::tuple<Size, std::uint64_t, Address>> by_size_;  // size, age, begin
-  std::uint64_t age_ = ~std::uint64_t{0};                       // the newest hole has the least
-  std::map<Stream, Freed> freed_;                               // that is not settled
+  SizedRanges holes_;
+  std::uint64_t age_ = ~std::uint64_t{0};  // of the newest hole
+  std::map<Stream, SizedRanges> freed_;    // that is not settled
 };
 
 }  // namespace allocbench

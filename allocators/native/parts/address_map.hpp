@@ -9,7 +9,6 @@
 #include <random>
 
 #include "core/huge_pages.hpp"
-#include "core/types.hpp"
 #include "parts/node.hpp"
 
 namespace allocbench {

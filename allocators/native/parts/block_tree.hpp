@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "core/types.hpp"
 #include "parts/node.hpp"
 
 namespace allocbench {

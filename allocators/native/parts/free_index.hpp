@@ -5,7 +5,6 @@
 #include <array>
 #include <cstdint>
 
-#include "core/types.hpp"
 #include "parts/block_tree.hpp"
 #include "parts/node.hpp"
 #include "parts/size_class.hpp"

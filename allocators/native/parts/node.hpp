@@ -75,6 +75,28 @@ class Nodes {
   }
   void drop(Index node) { slots_.drop(node + 1); }
 
+  // Makes `node` the neighbor before `after`, or after `before`.
+  void link_before(Index after, Index node) {
+    Index const previous = (*this)[after].previous;
+    (*this)[node].previous = previous;
+    (*this)[node].next = after;
+    (*this)[previous].next = node;
+    (*this)[after].previous = node;
+  }
+  void link_after(Index before, Index node) {
+    Index const next = (*this)[before].next;
+    (*this)[node].previous = before;
+    (*this)[node].next = next;
+    (*this)[next].previous = node;
+    (*this)[before].next = node;
+  }
+  // Makes the neighbor after the next one the next one.
+  void unlink_next(Index node) {
+    Index const next = (*this)[(*this)[node].next].next;
+    (*this)[node].next = next;
+    (*this)[next].previous = node;
+  }
+
   // kNone + 1 is 0.
   Node& operator[](Index node) { return slots_[node + 1]; }
   Node const& operator[](Index node) const { return slots_[node + 1]; }

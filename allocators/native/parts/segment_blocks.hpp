@@ -10,10 +10,8 @@
 #include <vector>
 
 #include "core/errors.hpp"
-#include "core/types.hpp"
 #include "parts/address_map.hpp"
 #include "parts/free_index.hpp"
-#include "parts/node.hpp"
 
 namespace allocbench {
 
@@ -41,8 +39,7 @@ class SegmentBlocks {
         extent.size += size;
         Index last = extent.first;
         while (nodes_[last].next != kNone) last = nodes_[last].next;
-        nodes_[last].next = node;
-        nodes_[node].previous = last;
+        nodes_.link_after(last, node);
         Index const block = joins(last) ? absorbed_into(last) : node;
         free_.insert(block);
         return block;
@@ -62,11 +59,7 @@ class SegmentBlocks {
     Address const address = nodes_[node].block.address;
     if (Size const size = nodes_[node].block.size; keep < size) {
       Index const rest = nodes_.create(address + keep, size - keep);
-      Index const next = nodes_[node].next;
-      nodes_[rest].previous = node;
-      nodes_[rest].next = next;
-      nodes_[next].previous = rest;
-      nodes_[node].next = rest;
+      nodes_.link_after(node, rest);
       nodes_[node].block.size = keep;
       free_.insert(rest);
     }
@@ -230,9 +223,7 @@ class SegmentBlocks {
   void absorb_next(Index node) {
     Index const absorbed = nodes_[node].next;
     nodes_[node].block.size += nodes_[absorbed].block.size;
-    Index const next = nodes_[absorbed].next;
-    nodes_[node].next = next;
-    nodes_[next].previous = node;
+    nodes_.unlink_next(node);
     drop(absorbed);
   }
 

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <deque>
 
-#include "core/types.hpp"
 #include "parts/node.hpp"
 
 namespace allocbench {

@@ -11,7 +11,6 @@
 #include "core/device.hpp"
 #include "core/errors.hpp"
 #include "core/text.hpp"
-#include "core/types.hpp"
 #include "planners/fast_planners.hpp"
 #include "planners/graph_plan.hpp"
 

@@ -11,7 +11,6 @@
 #include <ranges>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "core/errors.hpp"

@@ -10,7 +10,6 @@
 #include <span>
 #include <utility>
 
-#include "core/types.hpp"
 #include "planners/planners.hpp"
 
 namespace allocbench {

@@ -9,7 +9,6 @@
 #include <unordered_set>
 
 #include "core/errors.hpp"
-#include "planners/planners.hpp"
 
 namespace allocbench {
 namespace {

@@ -24,7 +24,6 @@
 #include <string_view>
 #include <vector>
 
-#include "core/types.hpp"
 #include "planners/planners.hpp"
 
 namespace allocbench {

@@ -74,13 +74,8 @@ struct BoundedPlan {
   Size lower_bound = 0;  // no plan can be lower; if equal to the height, the plan is optimal
 };
 
-// Starts with the best plan of the fast planners and cuts the lifetimes into pieces. Those that are
-// higher than the bound are searched in rounds of doubling effort: first at the bound, then at
-// heights between it and the best plan. Each goal is tried by depth-first search with several rules
-// (Skyline, LowestFirst) and by beam search with several rules (Beam). A depth-first search that
-// proves that there is no plan raises the bound. Pieces with too many blocks are planned in many
-// different orders instead. Each round ends with moves of the blocks that are in the way of a lower
-// plan (Ejection). Exceptions of `report` and `clock` are passed on.
+// The lowest plan that it finds within the budget; docs/planners.md says how it searches.
+// Exceptions of `report` and `clock` are passed on.
 BoundedPlan plan_exact(std::span<Lifetime const> lifetimes, Size alignment,
                        SearchBudget const& budget = {});
 

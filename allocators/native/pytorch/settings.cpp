@@ -2,17 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "pytorch/settings.hpp"
 
-#include <algorithm>
-#include <bit>
 #include <charconv>
 #include <cmath>
 #include <locale>
-#include <map>
 #include <sstream>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "core/errors.hpp"
 

@@ -15,7 +15,6 @@
 #include <vector>
 
 #include "core/options.hpp"
-#include "core/types.hpp"
 #include "pytorch/versions.hpp"
 
 namespace allocbench {

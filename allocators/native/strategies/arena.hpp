@@ -23,7 +23,6 @@
 
 #include "core/allocator.hpp"
 #include "core/errors.hpp"
-#include "core/types.hpp"
 #include "parts/address_map.hpp"
 #include "parts/segment_blocks.hpp"
 #include "planners/planners.hpp"

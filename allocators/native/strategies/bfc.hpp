@@ -39,11 +39,8 @@
 #include <vector>
 
 #include "core/abilities.hpp"
-#include "core/allocator.hpp"
 #include "core/errors.hpp"
-#include "core/options.hpp"
 #include "core/text.hpp"
-#include "core/types.hpp"
 #include "parts/free_index.hpp"
 #include "parts/segment_blocks.hpp"
 

@@ -19,7 +19,6 @@
 #include "core/errors.hpp"
 #include "parts/address_map.hpp"
 #include "parts/free_index.hpp"
-#include "parts/node.hpp"
 
 namespace allocbench {
 
@@ -165,12 +164,8 @@ class Buddy : public Allocator {
   void split(Index node) {
     Size const half = nodes_[node].block.size /= 2;
     Index const upper = nodes_.create(nodes_[node].block.address + half, half);
-    Index const next = nodes_[node].next;
     nodes_[upper].origin = nodes_[node].origin;
-    nodes_[upper].previous = node;
-    nodes_[upper].next = next;
-    nodes_[next].previous = upper;
-    nodes_[node].next = upper;
+    nodes_.link_after(node, upper);
     free_.insert(upper);
     ++halvings_;
   }
@@ -186,9 +181,7 @@ class Buddy : public Allocator {
   // Adds the upper half to the lower one; neither is in a bin.
   void merge(Index lower) {
     Index const upper = nodes_[lower].next;
-    Index const next = nodes_[upper].next;
-    nodes_[lower].next = next;
-    nodes_[next].previous = lower;
+    nodes_.unlink_next(lower);
     nodes_[lower].block.size *= 2;
     nodes_.drop(upper);
     ++halvings_;

@@ -6,12 +6,11 @@
 // table. It is not meant for use, because it needs as much memory as a program allocates in total.
 #pragma once
 
-#include <algorithm>
 #include <map>
 #include <vector>
 
 #include "core/allocator.hpp"
-#include "parts/lone_blocks.hpp"
+#include "parts/buffers.hpp"
 
 namespace allocbench {
 

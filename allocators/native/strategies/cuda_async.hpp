@@ -12,9 +12,8 @@
 #include <utility>
 
 #include "core/allocator.hpp"
-#include "core/device.hpp"
 #include "core/errors.hpp"
-#include "parts/lone_blocks.hpp"
+#include "parts/buffers.hpp"
 
 namespace allocbench {
 

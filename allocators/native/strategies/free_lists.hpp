@@ -17,7 +17,6 @@
 #include "core/allocator.hpp"
 #include "core/errors.hpp"
 #include "parts/address_map.hpp"
-#include "parts/node.hpp"
 
 namespace allocbench {
 
@@ -199,7 +198,7 @@ class FreeLists : public Allocator {
       if (index == current_) current_ = kNone;
       release(buffer.address, buffer.size);
       unused_buffers_.push_back(index);
-      unused_slices_.insert(unused_slices_.end(), buffer.slices.begin(), buffer.slices.end());
+      for (Index const slice : buffer.slices) slices_.drop(slice);
       buffer = {0, 0};
     }
     if (!any) return false;
@@ -211,15 +210,8 @@ class FreeLists : public Allocator {
   }
 
   Index add_slice(Buffer& buffer, Size size) {
-    Index slice = static_cast<Index>(slices_.size());
-    if (unused_slices_.empty()) {
-      slices_.emplace_back();
-    } else {
-      slice = unused_slices_.back();
-      unused_slices_.pop_back();
-    }
-    slices_[slice] = {{buffer.address + buffer.used, size, 0},
-                      static_cast<Index>(&buffer - buffers_.data())};
+    Index const slice = slices_.put(
+        {{buffer.address + buffer.used, size, 0}, static_cast<Index>(&buffer - buffers_.data())});
     buffer.slices.push_back(slice);
     buffer.used += size;
     return slice;
@@ -229,8 +221,7 @@ class FreeLists : public Allocator {
   Size buffer_size_;
   AddressMap lists_;          // rounded size -> position in `heads_`
   std::vector<Index> heads_;  // the last freed slice of each size, or kNone
-  LargeArray<Slice> slices_;
-  std::vector<Index> unused_slices_;
+  Slots<Slice> slices_;
   std::vector<Buffer> buffers_;  // those that have been returned have size 0
   std::vector<Index> unused_buffers_;
   Index current_ = kNone;  // the buffer being carved

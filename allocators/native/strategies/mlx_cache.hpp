@@ -19,8 +19,7 @@
 #include <vector>
 
 #include "core/allocator.hpp"
-#include "parts/freed_buffers.hpp"
-#include "parts/lone_blocks.hpp"
+#include "parts/buffers.hpp"
 
 namespace allocbench {
 

@@ -7,7 +7,7 @@
 #pragma once
 
 #include "core/allocator.hpp"
-#include "parts/lone_blocks.hpp"
+#include "parts/buffers.hpp"
 
 namespace allocbench {
 

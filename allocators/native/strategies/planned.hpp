@@ -28,6 +28,7 @@
 
 #include "parts/stitching.hpp"
 #include "strategies/planned/mapped_range.hpp"
+#include "strategies/planned/plan_file.hpp"
 #include "strategies/planned/profile.hpp"
 #include "strategies/planned/small_blocks.hpp"
 #include "strategies/planned/step_finder.hpp"
@@ -63,7 +64,7 @@ class Planned : public Stitching {
 
   Planned(Device& device, Options const& given)
       : Stitching(device, given, page_of(device, given), StepKind::kLeast, 0),
-        profile_(given.given("plan") ? read_profile(given, "plan") : Profile()),
+        profile_(given.given("plan") ? PlanFile::read_profile(given, "plan") : Profile()),
         plan_(page()),
         small_(device.granularity()) {}
 

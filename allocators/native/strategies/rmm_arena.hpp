@@ -26,9 +26,7 @@
 
 #include "core/allocator.hpp"
 #include "core/errors.hpp"
-#include "core/types.hpp"
 #include "parts/address_map.hpp"
-#include "parts/node.hpp"
 
 namespace allocbench {
 

@@ -22,7 +22,6 @@
 #include "core/allocator.hpp"
 #include "core/errors.hpp"
 #include "parts/address_map.hpp"
-#include "parts/node.hpp"
 #include "parts/size_class.hpp"
 
 namespace allocbench {

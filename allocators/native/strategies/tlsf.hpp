@@ -17,8 +17,6 @@
 #include <tuple>
 
 #include "core/allocator.hpp"
-#include "core/types.hpp"
-#include "parts/node.hpp"
 #include "parts/segment_blocks.hpp"
 #include "parts/size_class.hpp"
 

@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "parts/address_map.hpp"
-#include "parts/node.hpp"
 #include "parts/stream_lists.hpp"
 #include "wrappers/wrapper.hpp"
 

@@ -8,7 +8,6 @@
 // 10% of the limit unused.
 #pragma once
 
-#include <algorithm>
 #include <array>
 
 #include "core/text.hpp"

@@ -16,12 +16,10 @@
 #include <memory>
 #include <mutex>
 #include <set>
-#include <string>
 #include <utility>
 #include <vector>
 
 #include "core/abilities.hpp"
-#include "core/allocator.hpp"
 #include "parts/node.hpp"
 
 namespace allocbench {

@@ -21,22 +21,6 @@ Shape contiguous(int type, int rank, int const* sizes) {
   return tensor;
 }
 
-void Tensors::set(Handle descriptor, Shape tensor) {
-  std::lock_guard const lock(mutex_);
-  tensors_[descriptor] = std::move(tensor);
-}
-
-Shape Tensors::of(Handle descriptor) {
-  std::lock_guard const lock(mutex_);
-  auto const entry = tensors_.find(descriptor);
-  return entry == tensors_.end() ? Shape{} : entry->second;
-}
-
-void Tensors::destroy(Handle descriptor) {
-  std::lock_guard const lock(mutex_);
-  tensors_.erase(descriptor);
-}
-
 namespace {
 
 // Bytes of the generators of random numbers (curandStateXORWOW_t) that dropout uses.
@@ -80,15 +64,15 @@ NULL_GPU_ALIASES(null_cudnnCreate, null_cudnnCreateActivationDescriptor,
                  null_cudnnCreatePoolingDescriptor, null_cudnnCreateRNNDataDescriptor,
                  null_cudnnCreateRNNDescriptor, null_cudnnCreateSpatialTransformerDescriptor,
                  null_cudnnCreateTensorDescriptor);
-NULL_GPU_DOES(cudnnDestroyTensorDescriptor, (Handle descriptor), Tensors::get().destroy(descriptor))
+NULL_GPU_GIVES(cudnnDestroyTensorDescriptor, (Handle descriptor),
+               Tensors::get().destroy(descriptor))
 NULL_GPU_ALIASES(null_cudnnDestroyTensorDescriptor, null_cudnnDestroyFilterDescriptor);
 
 NULL_GPU_API int null_cudnnSetTensorNdDescriptor(Handle descriptor, int type, int rank,
                                                  int const* sizes, int const* strides) {
   Shape tensor = contiguous(type, rank, sizes);
   tensor.strides.assign(strides, strides + tensor.sizes.size());
-  Tensors::get().set(descriptor, std::move(tensor));
-  return kSuccess;
+  return Tensors::get().set(descriptor, std::move(tensor));
 }
 
 NULL_GPU_API int null_cudnnGetTensorNdDescriptor(Handle descriptor, int wanted, int* type,
@@ -105,8 +89,7 @@ NULL_GPU_API int null_cudnnSetFilterNdDescriptor(Handle descriptor, int type, in
                                                  int const* sizes) {
   Shape filter = contiguous(type, rank, sizes);
   filter.format = format;
-  Tensors::get().set(descriptor, std::move(filter));
-  return kSuccess;
+  return Tensors::get().set(descriptor, std::move(filter));
 }
 
 NULL_GPU_API int null_cudnnGetFilterNdDescriptor(Handle descriptor, int wanted, int* type,

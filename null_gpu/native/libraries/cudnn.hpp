@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "null_gpu/native/api.hpp"
@@ -41,17 +42,31 @@ struct Shape {
 // out.
 Shape contiguous(int type, int rank, int const* sizes);
 
-// Tensors and filters by their descriptors.
-class Tensors : public Only<Tensors> {
+// What descriptors have been set to.
+template <class Value>
+class Descriptors : public Only<Descriptors<Value>> {
  public:
-  void set(Handle descriptor, Shape tensor);
-  Shape of(Handle descriptor);
-  void destroy(Handle descriptor);
+  int set(Handle descriptor, Value value) {
+    std::lock_guard const lock(mutex_);
+    values_[descriptor] = std::move(value);
+    return kSuccess;
+  }
+  Value of(Handle descriptor) {
+    std::lock_guard const lock(mutex_);
+    auto const entry = values_.find(descriptor);
+    return entry == values_.end() ? Value{} : entry->second;
+  }
+  int destroy(Handle descriptor) {
+    std::lock_guard const lock(mutex_);
+    values_.erase(descriptor);
+    return kSuccess;
+  }
 
  private:
   std::mutex mutex_;
-  std::unordered_map<Handle, Shape> tensors_;
+  std::unordered_map<Handle, Value> values_;
 };
+using Tensors = Descriptors<Shape>;  // and filters
 
 enum class Pass { kForward, kInputGradient, kFilterGradient };
 

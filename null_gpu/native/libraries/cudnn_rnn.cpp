@@ -1,8 +1,5 @@
 // native/libraries/cudnn_rnn.cpp: cuDNN's recurrent networks.
 // SPDX-License-Identifier: Apache-2.0
-#include <mutex>
-#include <unordered_map>
-
 #include "null_gpu/native/libraries/cudnn.hpp"
 #include "null_gpu/native/libraries/workspaces.hpp"
 
@@ -52,45 +49,26 @@ struct Network {
 constexpr Size kForEach = Size{8} << 20;  // bytes, for each layer and direction
 constexpr Size kBesideValues = 256;       // bytes
 
-std::mutex mutex;
-
-struct Networks : std::unordered_map<Handle, Network>, Only<Networks> {};
-
+using Networks = Descriptors<Network>;
 // The padded length of a batch in elements: the longest sequence times the number of sequences.
-struct BatchLengths : std::unordered_map<Handle, Size>, Only<BatchLengths> {};
+using BatchLengths = Descriptors<Size>;
 
 }  // namespace
 
-NULL_GPU_API int null_cudnnSetRNNDescriptor_v8(Handle descriptor, int, int mode, int bias,
-                                               int direction, int, int type, int, int, int input,
-                                               int hidden, int projected, int layers) {
-  std::lock_guard const lock(mutex);
-  Networks::get()[descriptor] = {mode, bias, direction, type, input, hidden, projected, layers};
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudnnSetRNNDataDescriptor(Handle descriptor, int, int, int longest, int batch,
-                                                int, int const*, void*) {
-  std::lock_guard const lock(mutex);
-  BatchLengths::get()[descriptor] = Size(longest) * batch;
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudnnDestroyRNNDescriptor(Handle descriptor) {
-  std::lock_guard const lock(mutex);
-  Networks::get().erase(descriptor);
-  return kSuccess;
-}
-
-NULL_GPU_API int null_cudnnDestroyRNNDataDescriptor(Handle descriptor) {
-  std::lock_guard const lock(mutex);
-  BatchLengths::get().erase(descriptor);
-  return kSuccess;
-}
+NULL_GPU_GIVES(cudnnSetRNNDescriptor_v8,
+               (Handle descriptor, int, int mode, int bias, int direction, int, int type, int, int,
+                int input, int hidden, int projected, int layers),
+               Networks::get().set(descriptor,
+                                   {mode, bias, direction, type, input, hidden, projected, layers}))
+NULL_GPU_GIVES(cudnnSetRNNDataDescriptor,
+               (Handle descriptor, int, int, int longest, int batch, int, int const*, void*),
+               BatchLengths::get().set(descriptor, Size(longest) * batch))
+NULL_GPU_GIVES(cudnnDestroyRNNDescriptor, (Handle descriptor), Networks::get().destroy(descriptor))
+NULL_GPU_GIVES(cudnnDestroyRNNDataDescriptor, (Handle descriptor),
+               BatchLengths::get().destroy(descriptor))
 
 NULL_GPU_API int null_cudnnGetRNNWeightSpaceSize(Handle, Handle descriptor, Size* bytes) {
-  std::lock_guard const lock(mutex);
-  Network const& network = Networks::get()[descriptor];
+  Network const network = Networks::get().of(descriptor);
   *bytes = network.before_bias(network.pseudo_layers(), 0) * element_bytes(network.type);
   return kSuccess;
 }
@@ -99,8 +77,7 @@ NULL_GPU_API int null_cudnnGetRNNWeightParams(Handle, Handle descriptor, int pse
                                               char* weights, int matrix, Handle matrix_descriptor,
                                               void** matrix_address, Handle bias_descriptor,
                                               void** bias_address) {
-  std::lock_guard const lock(mutex);
-  Network const& network = Networks::get()[descriptor];
+  Network const network = Networks::get().of(descriptor);
   bool const has_matrix = matrix < network.matrices();
   Size const unit = element_bytes(network.type);
   if (matrix_address != nullptr) {
@@ -124,9 +101,8 @@ NULL_GPU_API int null_cudnnGetRNNWeightParams(Handle, Handle descriptor, int pse
 // layers but the last.
 NULL_GPU_API int null_cudnnGetRNNTempSpaceSizes(Handle, Handle descriptor, int training,
                                                 Handle input, Size* work, Size* reserve) {
-  std::lock_guard const lock(mutex);
-  Network const& network = Networks::get()[descriptor];
-  Size const state = BatchLengths::get()[input] * network.hidden * network.directions() *
+  Network const network = Networks::get().of(descriptor);
+  Size const state = BatchLengths::get().of(input) * network.hidden * network.directions() *
                      element_bytes(network.type);
   auto const chosen = [](Rule rule, Size bytes) {
     auto const& assumed = assumption(rule);

@@ -39,10 +39,7 @@ NULL_GPU_API Size null_cublasLtGetVersion() {
 // Batched functions that write to the host whether their arguments are valid.
 #define BATCHED(name, index)                                       \
   NULL_GPU_API int null_cublas##name##Batched(Handle first, ...) { \
-    std::va_list arguments;                                        \
-    va_start(arguments, first);                                    \
-    auto* const invalid = argument<int>(arguments, index);         \
-    va_end(arguments);                                             \
+    NULL_GPU_ARGUMENT(int, invalid, index)                         \
     if (invalid != nullptr) *invalid = 0;                          \
     launched(nullptr);                                             \
     return kSuccess;                                               \
@@ -95,13 +92,8 @@ constexpr Size bytes_of(char letter) { return letter == 'S' ? 4 : letter == 'Z' 
 // In bytes on the device, and on the host, where no workspace is modelled.
 #define TWO_WORKSPACES(name, device, host)                                                        \
   NULL_GPU_API int null_##name(Handle first, ...) {                                               \
-    std::va_list arguments;                                                                       \
-    va_start(arguments, first);                                                                   \
-    auto* const on_device = argument<Size>(arguments, device);                                    \
-    va_end(arguments);                                                                            \
-    va_start(arguments, first);                                                                   \
-    auto* const on_host = argument<Size>(arguments, host);                                        \
-    va_end(arguments);                                                                            \
+    NULL_GPU_ARGUMENT(Size, on_device, device)                                                    \
+    NULL_GPU_ARGUMENT(Size, on_host, host)                                                        \
     if (on_device != nullptr) *on_device = asked(Rule::kSolver, assumption(Rule::kSolver).bytes); \
     if (on_host != nullptr) *on_host = 0;                                                         \
     return kSuccess;                                                                              \

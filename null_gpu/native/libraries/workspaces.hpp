@@ -75,13 +75,17 @@ Number* argument(std::va_list arguments, int index) {
 
 }  // namespace allocbench::null_gpu
 
+// The pointer `out` that is argument number `index` of a function with the arguments (first, ...).
+#define NULL_GPU_ARGUMENT(Number, out, index)                    \
+  std::va_list arguments_of_##out;                               \
+  va_start(arguments_of_##out, first);                           \
+  auto* const out = argument<Number>(arguments_of_##out, index); \
+  va_end(arguments_of_##out);
+
 // Writes how much workspace there is, in units of `unit` bytes, through the argument at `index`.
 #define WORKSPACE(name, rule, Number, unit, index)                                        \
   NULL_GPU_API int null_##name(Handle first, ...) {                                       \
-    std::va_list arguments;                                                               \
-    va_start(arguments, first);                                                           \
-    auto* const out = argument<Number>(arguments, index);                                 \
-    va_end(arguments);                                                                    \
+    NULL_GPU_ARGUMENT(Number, out, index)                                                 \
     Size const count = (assumption(rule).bytes + (unit) - 1) / (unit);                    \
     if (out != nullptr) *out = static_cast<Number>(asked(rule, count * (unit)) / (unit)); \
     return kSuccess;                                                                      \

@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "core/errors.hpp"
-#include "core/types.hpp"
 #include "parts/node.hpp"
 
 namespace allocbench {

@@ -4,13 +4,11 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstddef>
 #include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
 
-#include "core/types.hpp"
 #include "planners/placed_blocks.hpp"
 
 namespace allocbench {

@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "core/errors.hpp"
-#include "core/types.hpp"
 #include "strategies/planned/mapped_range.hpp"
 #include "strategies/planned/step_kind.hpp"
 

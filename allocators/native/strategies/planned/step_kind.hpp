@@ -23,7 +23,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/types.hpp"
 #include "parts/node.hpp"
 #include "strategies/planned/periodic.hpp"
 
@@ -81,6 +80,30 @@ class StepKind {
       large_.clear();
     }
     std::span<Observed const> requests() const { return requests_; }
+    // Calls `visit` with the number and the end of each of these blocks: without `others`, of those
+    // that ended in this step; with `others`, after the next step, of all other blocks.
+    template <class Visit>
+    void each_end(std::span<std::uint32_t const> numbers, bool others, Visit visit) const {
+      for (std::uint32_t const number : numbers) {
+        End end = requests_[number].end;
+        if (others != (end.when != When::kThisStep)) continue;
+        if (end.when == When::kUnknown) end.when = When::kLater;
+        visit(number, end);
+      }
+    }
+    // True if nine in ten of these blocks that are known to end in their step, by `end_of(number)`,
+    // ended there.
+    template <class EndOf>
+    bool ends_as(std::span<std::uint32_t const> numbers, EndOf end_of) const {
+      std::size_t known = 0, same = 0;
+      for (std::uint32_t const number : numbers) {
+        End const& end = end_of(number);
+        if (end.when != When::kThisStep) continue;
+        ++known;
+        same += requests_[number].end == end;
+      }
+      return 10 * same >= 9 * known;
+    }
     // The numbers of the requests that may have places, of a step that has ended.
     std::span<std::uint32_t const> large() const {
       if (large_.empty()) find_large();
@@ -101,6 +124,14 @@ class StepKind {
     std::vector<Observed> requests_;
     mutable std::vector<std::uint32_t> large_;
   };
+
+  // Keeps the largest requests, by `size(number)`: at most so many get places.
+  template <class SizeOf>
+  static void keep_largest(std::vector<std::uint32_t>& requests, SizeOf size) {
+    if (requests.size() <= kMostPlanned) return;
+    std::ranges::nth_element(requests, requests.begin() + kMostPlanned, std::greater(), size);
+    requests.resize(kMostPlanned);
+  }
 
   // The position of a step between the two plans, as far as it is known.
   struct Pose {
@@ -126,14 +157,10 @@ class StepKind {
   // True if a finished step is of this kind: it has the same number of requests, and nine in ten of
   // the large ones end where they ended before.
   bool alike(Step const& step) const {
-    if (requests_.size() != step.size()) return false;
-    std::size_t known = 0, same = 0;
-    for (std::uint32_t const number : step.large()) {
-      if (requests_[number].end.end.when != When::kThisStep) continue;
-      ++known;
-      same += step[number].end == requests_[number].end.end;
-    }
-    return 10 * same >= 9 * known;
+    return requests_.size() == step.size() &&
+           step.ends_as(step.large(), [this](std::uint32_t number) -> End const& {
+             return requests_[number].end.end;
+           });
   }
 
   // The planned offset of a request, or kNowhere. Updates the pose from the request's size.
@@ -188,21 +215,18 @@ class StepKind {
     }
   }
 
-  // Updates the ends of blocks: without `others`, of the blocks that ended in their own step; with
-  // `others`, which is called after the next step, of all other blocks.
+  // Updates the ends of blocks: `others` as in Step::each_end.
   void see_ends(Step const& step, bool others) {
     if (requests_.size() != step.size()) return;
-    for (std::uint32_t const number : step.large()) {
-      End end = step[number].end;
-      if (others != (end.when != When::kThisStep)) continue;
-      if (end.when == When::kUnknown) end.when = When::kLater;
-      LearnedEnd const before = requests_[number].end;
-      bool const matters = requests_[number].end.see(end);
-      if (requests_[number].end != before) ++version_;
-      if (!matters) continue;
-      requests_[number].planned = false;
+    step.each_end(step.large(), others, [this](std::uint32_t number, End end) {
+      Request& request = requests_[number];
+      LearnedEnd const before = request.end;
+      bool const matters = request.end.see(end);
+      if (request.end != before) ++version_;
+      if (!matters) return;
+      request.planned = false;
       stale_ = true;
-    }
+    });
   }
 
   void see_known_step() { ++count_; }  // instead of both, for a step from which nothing is learned
@@ -324,11 +348,7 @@ class StepKind {
         requests.push_back(number);
     }
     if (erratic > all / kMostErratic) return {};
-    if (requests.size() > kMostPlanned) {
-      auto const size = [&](std::uint32_t number) { return requests_[number].high; };
-      std::ranges::nth_element(requests, requests.begin() + kMostPlanned, std::greater(), size);
-      requests.resize(kMostPlanned);
-    }
+    keep_largest(requests, [&](std::uint32_t number) { return requests_[number].high; });
     auto const kept = [&](std::uint32_t number) {
       return requests_[number].planned && !from_scratch_;
     };
@@ -411,15 +431,10 @@ class ExactStep {
   // True if the step had these requests, and nine in ten of the large blocks that ended in it ended
   // where they ended before.
   bool alike(StepKind::Step const& step) const {
-    if (step.size() != size() || !begins_with(step)) return false;
-    std::size_t known = 0, same = 0;
-    for (std::uint32_t const number : large_) {
-      StepKind::End const& end = ends_[number].end;
-      if (end.when != StepKind::When::kThisStep) continue;
-      ++known;
-      same += step[number].end == end;
-    }
-    return 10 * same >= 9 * known;
+    return step.size() == size() && begins_with(step) &&
+           step.ends_as(large_, [this](std::uint32_t number) -> StepKind::End const& {
+             return ends_[number].end;
+           });
   }
 
   // The planned offset of each request, or StepKind::kNowhere.
@@ -446,15 +461,11 @@ class ExactStep {
   // As StepKind::see_ends. Returns true if something was learned.
   bool see_ends(StepKind::Step const& step, bool others) {
     bool learned = false;
-    for (std::uint32_t const number : large_) {
-      StepKind::End end = step[number].end;
-      if (others != (end.when != StepKind::When::kThisStep)) continue;
-      if (end.when == StepKind::When::kUnknown) end.when = StepKind::When::kLater;
-      StepKind::LearnedEnd& known = ends_[number];
-      StepKind::LearnedEnd const before = known;
-      stale_ |= known.see(end);
-      learned |= known != before;
-    }
+    step.each_end(large_, others, [&](std::uint32_t number, StepKind::End end) {
+      StepKind::LearnedEnd const before = ends_[number];
+      stale_ |= ends_[number].see(end);
+      learned |= ends_[number] != before;
+    });
     return learned;
   }
 
@@ -555,12 +566,7 @@ class ExactStep {
     for (std::uint32_t const number : large_)
       if (outlives(number) || ends_[number].end.when == StepKind::When::kThisStep)
         chosen.push_back(number);
-    if (chosen.size() > StepKind::kMostPlanned) {
-      auto const size = [&](std::uint32_t number) { return sizes_[number]; };
-      auto const last = chosen.begin() + StepKind::kMostPlanned;
-      std::ranges::nth_element(chosen, last, std::greater(), size);
-      chosen.erase(last, chosen.end());
-    }
+    StepKind::keep_largest(chosen, [&](std::uint32_t number) { return sizes_[number]; });
     return chosen;
   }
 

@@ -1,4 +1,4 @@
-// parts/freed_buffers.hpp: freed buffers, by size and by the order of their frees.
+// parts/buffers.hpp: blocks that are not split: live ones by address, freed ones by size and age.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -7,9 +7,39 @@
 #include <utility>
 #include <vector>
 
-#include "core/types.hpp"
+#include "parts/address_map.hpp"
 
 namespace allocbench {
+
+// Live blocks, which have no neighbors. Both calls take O(1) expected steps.
+class LoneBlocks {
+ public:
+  Block insert(Block const& block) {
+    live_.insert(block.address, blocks_.put(block));
+    return block;
+  }
+
+  // Returns the erased block; size 0 if there was none.
+  Block erase(Address address) {
+    Index const block = live_.erase(address);
+    if (block == kNone) return {};
+    blocks_.drop(block);
+    return blocks_[block];
+  }
+
+  // Each block as a segment of its own.
+  std::vector<Segment> segments() const {
+    std::vector<Segment> all;
+    live_.for_each([&](Address address, Index block) {
+      all.push_back({address, blocks_[block].size, {blocks_[block]}});
+    });
+    return all;
+  }
+
+ private:
+  Slots<Block> blocks_;
+  AddressMap live_;
+};
 
 // Whole buffers that may be used again or go back to the device. Every call takes O(log n) time.
 class FreedBuffers {
