@@ -21,9 +21,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from allocbench.allocators import SpecError
 from allocbench.base.errors import UserError
 
 _FOLDER = Path(__file__).parent / "data/gold"
+_TOLD = _FOLDER.parent / "told"
 _SHOWN = 20  # differences
 _LONGEST = 24  # values of an array that are frozen one by one; of longer ones, a digest is
 _DIGITS = 9
@@ -136,6 +138,47 @@ def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
 @pytest.fixture(scope="session")
 def gold(request: pytest.FixtureRequest) -> Gold:
     return Gold(request.config.getoption("--freeze"))
+
+
+@pytest.fixture
+def told(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """Compare what is said of texts with tests/data/told/NAME.txt, which has both.
+
+    There, a text follows "$ ", and the line that is said of it follows. With `begin`, only texts
+    that begin so take part. A new text is written into the file, and frozen.
+    """
+
+    def compare(name: str, say: Callable[[str], str], begin: str = "") -> None:
+        path = _TOLD / f"{name}.txt"
+        lines = transcript(name)
+        found = {text: say(text) for text in lines if text.startswith(begin)}
+        if request.config.getoption("--freeze"):
+            whole = "".join(f"$ {text}\n{line}\n" for text, line in (lines | found).items())
+            path.write_text(whole, encoding="utf-8")
+        else:
+            assert found == {text: lines[text] for text in found}
+
+    return compare
+
+
+def transcript(name: str) -> dict[str, str]:
+    """By text: the line that is said of it."""
+    lines = (_TOLD / f"{name}.txt").read_text(encoding="utf-8").splitlines()
+    found = dict[str, str]()
+    for line in lines:
+        if line.startswith("$ "):
+            found[text := line[2:]] = ""
+        else:
+            found[text] = line
+    return found
+
+
+def said(function: Callable[..., Any], *arguments: Any) -> str:
+    """The message of an error for users, which is one line."""
+    with pytest.raises((UserError, SpecError)) as caught:
+        function(*arguments)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Specs: read, written, cut apart; and allocators made from them."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from allocbench import allocators
 from allocbench.allocators.spec import Spec, name_of, parse, split
 from allocbench.base.spec import SpecSyntaxError, parse_options
 from tests.conftest import CASES, GIB, MIB
+from tests.gold import said
 
 WORDS = st.from_regex(r"[a-z_][a-z0-9_.]{0,8}", fullmatch=True).filter(lambda word: word != "of")
 OPTIONS = st.dictionaries(WORDS, WORDS, max_size=4)
@@ -60,32 +63,6 @@ def test_the_name_of_a_spec_needs_no_valid_options() -> None:
 def test_one_option_can_omit_its_name() -> None:
     assert parse("sim:80GiB,seed=1", first="capacity").options == {"capacity": "80GiB", "seed": "1"}
     assert parse("sim:capacity=80GiB", first="capacity").options == {"capacity": "80GiB"}
-
-
-@pytest.mark.parametrize(
-    ("text", "word"),
-    [
-        ("", "not a spec"),
-        (":a=1", "not a spec"),
-        ("bfc:a", "'a' is not option=value"),
-        ("bfc:=1", "'=1' is not option=value"),
-        ("bfc:a=1,", "'' is not option=value"),
-        ("bfc:a=1,b", "'b' is not option=value"),
-        ("bfc:a=1,b:2", "'b:2' is not option=value"),
-        ("bfc:b:2", "'b:2' is not option=value"),
-        ("bfc:a=1,a=2", "option a twice"),
-    ],
-)
-def test_an_invalid_text_is_an_error_in_one_line(text: str, word: str) -> None:
-    with pytest.raises(allocators.SpecError, match=word) as caught:
-        parse(text)
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("text", ["sim:80GiB,70GiB", "sim:80GiB,capacity=70GiB"])
-def test_the_unnamed_option_comes_once_and_first(text: str) -> None:
-    with pytest.raises(allocators.SpecError):
-        parse(text, first="capacity")
 
 
 def test_an_allocator_is_made_from_a_spec_and_options() -> None:
@@ -158,3 +135,10 @@ def test_human_bytes_include_the_exact_count(size: int) -> None:
     text = allocators.human_bytes(size)
     unit = "byte" if size == 1 else "bytes"
     assert text == f"{size} {unit}" or text.endswith(f" ({size} {unit})")
+
+
+def test_what_is_said_of_wrong_specs(told: Callable[..., None]) -> None:
+    """Also of options out of their range, and of those that contradict one another."""
+    device = allocators.SimulatedDevice("1GiB")
+    told("specs", lambda text: said(allocators.make, text, device))
+    told("devices", lambda text: said(allocators.make_device, text))

@@ -85,36 +85,6 @@ def test_keyword_options_apply_to_the_outermost_layer() -> None:
         made("check:of=bfc", memory_limit="1MiB")
 
 
-@pytest.mark.parametrize(
-    ("spec", "message"),
-    [
-        ("limit:bytes=1MiB", "'limit' is a wrapper: its last option must be of=NAME"),
-        ("check", f"valid names: {', '.join(info.name for info in allocators.strategies())}"),
-        (
-            "bfc:of=naive",
-            f"'bfc' is not a wrapper, so it has no option of=; .*: {', '.join(WRAPPERS)}",
-        ),
-        ("nope:of=bfc", f"'nope' is not a wrapper.*: {', '.join(WRAPPERS)}"),
-        ("nope", f"no allocator is called 'nope'; .*; wrappers: {', '.join(WRAPPERS)}"),
-        ("check:of=nope", "no allocator is called 'nope'"),
-        ("check:of=", "'' is not a spec"),
-        ("check:of=limit:of=bfc", "bytes= must be given, as in limit:bytes=8GiB"),
-        ("limit:bytes=much,of=bfc", "bytes=much must be bytes"),
-        ("limit:byte=1,of=bfc", "limit has no option 'byte'; valid options: bytes"),
-        ("per_stream:of=check:of=bfc:nope=1", "bfc has no option 'nope'"),
-    ],
-)
-def test_an_invalid_layer_is_an_error_that_lists_valid_ones(spec: str, message: str) -> None:
-    with pytest.raises(allocators.SpecError, match=message) as caught:
-        made(spec)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_device_cannot_wrap() -> None:
-    with pytest.raises(allocators.SpecError, match="a device cannot wrap anything"):
-        allocators.make_device("sim:80GiB,of=bfc")
-
-
 @pytest.mark.parametrize("name", allocators.names())
 def test_a_wrapper_does_not_change_behavior(name: str) -> None:
     trace = catalog.load("llm-decode")

@@ -71,27 +71,6 @@ def test_markdown_takes_names_literally() -> None:
     assert "**9.00 GiB**" in shown
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("report none.zip", "none.zip: cannot read: No such file"),
-        ("report text.csv", "text.csv: not JSON"),
-        ("report results.zip --reference slab", "--reference slab: not compared; compared are"),
-        ("report results.zip results.zip", "bfc is already in results.zip"),
-        ("report results.zip --markdown - -o -", "two outputs cannot both go to standard output"),
-        ("report results.zip --figures good.csv", "good.csv: cannot write: Not a directory"),
-        ("report results.zip -o nowhere/report.html", "nowhere/report.html: cannot write"),
-        ("report empty.json", "empty.json: no result rows to report"),
-        (f"compare good.csv {QUICK} --results same --json same", "cannot both go to same"),
-    ],
-)
-def test_a_report_that_cannot_be_made_is_an_error_of_one_line(
-    files: None, line: str, message: str
-) -> None:
-    Path("empty.json").write_text("[]")
-    assert message in error(line)
-
-
 def test_an_island_stores_numbers_in_the_shorter_form() -> None:
     draw = random.Random(1)
     ascending = [12_000_000 + 512 * n for n in range(1000)]

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -311,27 +310,3 @@ def test_the_command(folder: Path) -> None:
         rows = json.loads(run(f"{line} --json -").stdout)
         assert {row["cause"] for row in rows[:-1]} == {"allocator"}
         assert sum(row["change"] for row in rows[:-1]) == rows[-1]["change"]
-
-
-@pytest.mark.parametrize(
-    ("line", "why"),
-    [
-        ("diff gpt2-train", "name two traces"),
-        ("diff gpt2-train --versions 2.9", "--versions: 1 given"),
-        ("diff gpt2-train --versions 2.9,1.2", "--versions"),
-        ("diff gpt2-train --allocators bfc,naive,slab", "--allocators: 3 given"),
-        ("diff gpt2-train --versions 2.9,2.13 --allocators bfc", "give one of them"),
-        ("diff gpt2-train --vary batch=1,2", "--vary is for a program"),
-        ("diff gpt2-train gpt2-train --vary batch=1,2", "name no other trace"),
-        ("diff --vary batch=1,2,3 -- python train.py {batch}", "3 values; diff compares two"),
-        ("diff --vary batch=1, -- python train.py {batch}", "write batch=8,16"),
-        ("diff --vary a=x,y -- python train.py", "{a}"),
-        ("diff gpt2-train nowhere.csv", "neither a file nor a workload"),
-    ],
-)
-def test_errors_are_one_line(line: str, why: str, folder: Path) -> None:
-    done = run(line)
-    assert done.exit_code == 2
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
-    assert why in done.stderr

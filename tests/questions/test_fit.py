@@ -168,12 +168,6 @@ def test_nccl_has_buffers_for_several_ranks_only() -> None:
     assert ranks_of(trace) == 1
 
 
-def test_errors_are_one_line() -> None:
-    assert "no allocator is called 'nosuch'" in error("fit good.csv --allocators nosuch")
-    assert "neither a file nor a workload" in error("fit nosuch.csv")
-    assert "--time-limit" in error("fit good.csv --time-limit -1")
-
-
 def enough_of(trace: Trace, spec: str) -> Callable[[int], bool]:
     return lambda capacity: trial(trace, spec, DEVICE, capacity).completes
 

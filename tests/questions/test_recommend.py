@@ -6,7 +6,7 @@ import pytest
 from allocbench.questions.best import stages
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, catalog, write
-from tests.commands import error, folder, output
+from tests.commands import folder, output
 from tests.questions import studied
 from tests.traces import make
 
@@ -55,15 +55,3 @@ def test_an_interrupt_while_settings_are_tried_ends_it() -> None:
     with pytest.raises(KeyboardInterrupt):
         studied(Runner(make([(ALLOC, 0, 3 * MIB)]), "sim:20MiB"), orders=0, budget=20, begin=begin)
     assert len(begun) == 5
-
-
-def test_errors_are_one_line() -> None:
-    assert "valid names: memory, time, setting" in error("recommend good.csv --weigh price=2")
-    assert "a weight must be a number of at least 0" in error(
-        "recommend good.csv --weigh time=fast"
-    )
-    assert "'time' is not option=value" in error("recommend good.csv --weigh time")
-    assert "--device" in error("recommend good.csv --device nosuch")
-    trace = make([(ALLOC, 0, 2 * MIB)])
-    found = studied(Runner(trace, "sim:1MiB"), orders=0, budget=0)
-    assert found.advice.chosen is None

@@ -23,7 +23,7 @@ from allocbench.questions.vary import (
     variation,
 )
 from allocbench.reports.advice.check import Answer, Remedy
-from tests.commands import error, folder, run
+from tests.commands import folder, run
 from tests.commands.test_record import stand_in
 from tests.programs.test_program_workloads import programs
 
@@ -164,12 +164,6 @@ def test_check_finds_a_smaller_value_by_runs() -> None:
     found = smaller(program, variation("n=1..50"), "sim:64MiB", answer, probes.append)
     assert found.remedies == (Remedy("batch", "n=37", "run", 38 << 20), *answer.remedies)
     assert {probe.value: probe.fits for probe in probes}[38] is False
-
-
-def test_mistakes_are_errors_of_one_line() -> None:
-    assert "--vary is for a program" in error("fit good.csv --vary n=1..2")
-    assert "the command has no {n}" in error(f"fit --vary n=1..2 -- {sys.executable} train.py")
-    assert "write batch=8..256" in error(f"fit --vary n -- {sys.executable} train.py {{n}}")
 
 
 def test_a_program_that_fails_tells_its_last_line() -> None:

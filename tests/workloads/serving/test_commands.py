@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from allocbench.workloads import read
-from tests.commands import QUICK, error, folder, output
+from tests.commands import QUICK, folder, output
 from tests.workloads.serving.test_requests import AZURE, BURST, MOONCAKE
 
 __all__ = ["folder"]  # a fixture, used by importing it
@@ -39,33 +39,3 @@ def test_a_model_can_be_given_in_the_spec_or_as_an_option() -> None:
     spec = "serve-chat:count=5"
     assert "serve-chat:model=qwen2.5-7b,count=5" in output(f"inspect {spec} --model qwen2.5-7b")
     assert output(f"inspect {spec}") == output(f"inspect {spec} --model llama-3-8b")
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ("inspect log --model gpt-5", "log: model=gpt-5 must be one of llama-3-8b, llama-3-70b"),
-        ("inspect log:memory=10GiB", "log: no room for keys and values: weights of 15.0 GiB"),
-        ("inspect log:seed=1", "log: is request log, which has no option 'seed'; valid options:"),
-        ("inspect gpt2-train --model llama-3-8b", "gpt2-train is a bundled trace and has no"),
-        ("inspect random --model llama-3-8b", "random: no option 'model'; valid options: allocs,"),
-        ("inspect good.csv --model llama-3-8b", "good.csv: is CSV op,id,size, which has no option"),
-        ("plan good.csv --model llama-3-8b", "good.csv: is CSV op,id,size, which has no option"),
-        ("convert log -o new.csv --model nope", "log: model=nope must be one of"),
-    ],
-)
-def test_an_invalid_model_or_option_is_reported(line: str, message: str) -> None:
-    Path("log").write_text(AZURE)
-    assert message in error(line)
-
-
-def test_a_log_that_needs_too_many_allocs_is_refused_before_it_is_simulated() -> None:
-    head, *rows = AZURE.splitlines()
-    Path("log").write_text("\n".join([head, *[rows[0].rpartition(",")[0] + ",300000"] * 80]))
-    message = error("inspect log")
-    assert message.startswith("error: log: needs at least 3,")
-    assert message.endswith(
-        " allocs, more than 3,000,000: use the first N requests (requests=N), or raise most_allocs"
-        " (to 25,000,000 at most)\n"
-    )
-    assert "needs more than 100 allocs: use" in error("inspect log:requests=1,most_allocs=100")
