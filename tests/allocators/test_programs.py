@@ -108,7 +108,8 @@ def test_the_blocks_own_stream_needs_no_event(start: START, driver: Driver) -> N
 
 
 def test_the_program_waits_before_a_request_fails(start: START, driver: Driver) -> None:
-    memory = start("caching").on()
+    program = start("caching")
+    memory = program.on()
     address = memory.allocate(800 * MIB)
     memory.use_on(address, SIDE)
     driver.hold(SIDE)
@@ -117,6 +118,8 @@ def test_the_program_waits_before_a_request_fails(start: START, driver: Driver) 
     stats = memory.stats()
     assert (stats.retries, stats.failures) == (1, 0)
     driver.hold(SIDE, False)
+    (use,) = program.uses()
+    assert use.row()["retries"] == 1 + use.stats.retries >= 2  # also one of the strategy
 
 
 def test_a_trim_waits_for_events(start: START, driver: Driver) -> None:

@@ -135,7 +135,8 @@ _OFTEN = {  # of how many lines; defaults of the first take long
     },
 }
 _OF_COMMANDS = {  # inputs that a command is for
-    "whatif": ("resnet50-train.parquet", "llama3-8b-lora.parquet"),
+    "whatif": ("resnet50-train.parquet", "llama3-8b-lora.parquet", *2 * ["layers.parquet"]),
+    "check": (*_INPUTS, *3 * ["layers.parquet"]),
     "plan": ("decoding.parquet", "training.csv", "model.tflite", "buffers.txt", "blocks.csv"),
     "verify": ("retry.pickle.gz", "pools.pickle.gz"),
 }

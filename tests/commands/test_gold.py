@@ -14,11 +14,13 @@ import pytest
 from allocbench.commands import COMMANDS
 from allocbench.commands.list import PARTS
 from allocbench.workloads import read
+from allocbench.workloads import write as write_trace
 from tests.answer_inputs import chunks, recorded
 from tests.commands import drawn_lines, run
 from tests.commands.drawn_lines import programs_that_are_not_there
 from tests.gold import Gold, facts
 from tests.questions.test_error_text import KNOWN
+from tests.questions.test_whatif import training
 from tests.tflite_models import tflite_file
 from tests.workloads.importers import snapshots
 from tests.workloads.memory_dumps import ASSIGNMENT, RANGES
@@ -78,6 +80,7 @@ def _more_inputs(written: Path) -> None:
             assert run(f"compare training.parquet {specs} --json {name}.json").exit_code == 0
         assert run("plan decoding.parquet --planner best_fit -o offsets.csv").exit_code == 0
         write(Path(), LLAMA)
+        write_trace(training(temporary=True, scores=True), "layers.parquet")
         tflite_file(Path("model.tflite"))
         Path("buffers.txt").write_text(ASSIGNMENT + RANGES)
         Path("blocks.csv").write_text("id,lower,upper,size\na,0,2,4096\nb,1,3,700\nc,2,5,4\n")

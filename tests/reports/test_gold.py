@@ -166,7 +166,7 @@ def _freeze_figures(name: str, whole: Bundle, gold: Gold) -> None:
 def _drawn(axes: Any) -> Any:
     return {
         "limits": [*axes.get_xlim(), *axes.get_ylim()],
-        "texts": [facts(text.get_text()) for text in axes.texts],
+        "texts": [[facts(text.get_text()), to_hex(text.get_color())] for text in axes.texts],
         "labels": [facts(axes.get_xlabel()), facts(axes.get_ylabel()), facts(axes.get_title())],
         "frames": [one.get_frame_on() for one in [axes.get_legend()] if one],
         "ticks": [text.get_text() for text in axes.get_yticklabels()],
