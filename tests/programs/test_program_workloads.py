@@ -496,26 +496,6 @@ def test_how_a_program_is_named() -> None:
         assert recording.program_name(command) == name
 
 
-def test_what_is_said_of_the_steps() -> None:
-    def said(*peaks: int, after: int = 0, stopped: bool = False) -> list[str]:
-        found = program.Steps(peaks, (0,) * len(peaks), after)
-        return program.sentences(found, stopped)
-
-    assert said(5) == ["1 optimizer step, which is a warm-up; the highest load is 5 B"]
-    assert said(5, 5)[0] == (
-        "2 optimizer steps, the first a warm-up; the highest load, 5 B, came in step 1, and no"
-        " later step needed more"
-    )
-    grown = "; memory still grew in the last one, by 512 B"
-    assert said(5, 517)[0].endswith(grown)
-    assert said(5, 517, stopped=True)[0].endswith(f"{grown}: try more --steps")
-    assert said(5, 516)[0].endswith("; the highest load is 516 B")
-    assert "the highest load, 517 B, came after the last step" in said(5, 5, after=517)[1]
-    assert len(said(5, 5, after=516)) == 1
-    assert "evaluation, checkpoints and longer sequences" in said(5, 5, stopped=True)[1]
-    assert len(said(5, 5, after=517, stopped=True)) == 3
-
-
 @pytest.mark.parametrize(
     ("printed", "why"),
     [

@@ -33,7 +33,7 @@ from allocbench.reports.rows.results import frame
 from allocbench.workloads import catalog
 from tests import panel_texts
 from tests.allocators.test_replay import program
-from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized
+from tests.result_rows import HOSTILE, floor, row, sized
 
 
 def of_row(key: str) -> Callable[[pd.DataFrame], Figure]:
@@ -87,75 +87,6 @@ def box(text: Text) -> Bbox:
     """The pixels of a text, without the line that leads to it, a little less than its line."""
     extent = Text.get_window_extent(text)
     return Bbox.from_extents(extent.x0, extent.y0 + 2, extent.x1, extent.y1 - 2)
-
-
-def test_bars_are_as_long_as_the_numbers() -> None:
-    table = frame([sized("a", 10, 40), sized("b", 16, 20), row("c", min_capacity=None)])
-    (panel,) = panels(of_row("capacity")(table))
-    assert [round(bar.get_width(), 6) for bar in panel.patches] == [10, 16, 0]  # type: ignore[attr-defined]
-    assert numbers(panel) == ["10.0 GiB", "16.0 GiB", "n/a"]
-    assert [label.get_text() for label in panel.get_yticklabels()] == ["a", "b", "c"]
-    assert panel.get_xlabel() == "min capacity, GiB"
-    assert any(list(line.get_xdata()) == [8, 8] for line in panel.lines)  # type: ignore[arg-type]
-
-
-def test_a_floor_does_not_stretch_the_axis_and_keeps_its_number() -> None:
-    far = {**floor(), "overhead": 40.0, "failures": 5}
-    (panel,) = panels(of_row("overhead")(frame([sized("a", 10, 40), far])))
-    assert panel.get_xlim()[1] < 3
-    assert numbers(panel) == ["1.25x", "40.0x (cut, failed)"]
-    far["peak_reserved"] = 80 * GIB
-    (panel,) = panels(of_first(frame([sized("a", 10, 40), far])))
-    assert panel.get_xlim()[1] < 20
-    assert "failed requests: ground" in panel.get_xlabel()
-
-
-def test_both_kinds_of_fragmentation_stand_side_by_side() -> None:
-    table = frame([row("a"), row("b", fragmentation_ratio=None)])
-    left, right = panels(of_row("fragmentation")(table))
-    assert left.get_xlabel() == "fragmentation ratio, %"
-    assert right.get_xlabel() == "internal fragmentation, %"
-    assert numbers(left) == ["10.0%", "n/a"]
-    assert numbers(right) == ["12.5%", "12.5%"]
-
-
-def test_latency_is_drawn_against_memory() -> None:
-    table = frame([sized("a", 9, 40), sized("b", 12, 20)])
-    (panel,) = panels(of_first(table))
-    *marks, front, bound = panel.lines
-    points = np.concatenate([np.asarray(line.get_xydata()) for line in marks]).round(6)
-    assert {tuple(point) for point in points.tolist()} == {(9, 40), (9, 360), (12, 20), (12, 180)}
-    assert np.asarray(front.get_xydata()).round(6).tolist() == [[9, 40], [12, 20]]
-    assert list(bound.get_xdata()) == [8, 8]  # type: ignore[arg-type]
-    (names,) = [one for one in [panel.get_legend()] if one is not None]
-    assert [text.get_text() for text in names.get_texts()] == ["a", "b"]
-
-
-def over_time(table: pd.DataFrame, lines: pd.DataFrame) -> Figure:
-    (case,) = cases(table)
-    return figures.memory_over_time(lines, case, looks_of([case]))
-
-
-def test_memory_over_time_draws_the_table() -> None:
-    table = frame([sized("a", 12, 40), sized("b", 10, 40), floor()])
-    lines = pd.concat([memory("a", 12 * GIB, 1000), memory("ground", 90 * GIB)])
-    first, second = panels(over_time(table, lines))
-    assert [panel.get_title("left") for panel in (first, second)] == ["a", "ground"]
-    events = np.asarray(first.lines[0].get_xdata())
-    reserved = np.asarray(first.lines[0].get_ydata())
-    assert len(events) == len(reserved) <= 240
-    assert (events[0], events[-1]) == (0, 9990)
-    assert reserved.max() == 12
-    assert first.get_ylim() == second.get_ylim() == pytest.approx((0, 12 * 1.08))
-    assert first.get_title(loc="right") == "peak 12.0 GiB"
-
-
-def test_a_floor_beyond_the_scale_says_so() -> None:
-    far = {**floor(), "peak_reserved": 90 * GIB}
-    table = frame([sized("a", 12, 40), far])
-    lines = pd.concat([memory("a", 12 * GIB), memory("ground", 90 * GIB)])
-    _, panel = panels(over_time(table, lines))
-    assert panel.get_title(loc="right") == "peak 90.0 GiB, off the scale"
 
 
 def test_an_allocator_looks_the_same_everywhere() -> None:

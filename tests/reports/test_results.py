@@ -217,53 +217,6 @@ def test_rows_and_tables_need_neither_seaborn_nor_jinja() -> None:
     assert all(", or allocbench with its extra 'report'" in line for line in lines)
 
 
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0 B"),
-        (512, "512 B"),
-        (1024, "1.00 KiB"),
-        (999 * 2**20, "999 MiB"),
-        (1023 * 2**20, "1.00 GiB"),
-        (9_792_000_000, "9.12 GiB"),
-        (80 * 2**30, "80.0 GiB"),
-        (3 * 2**60, "3,070 PiB"),
-    ],
-)
-def test_bytes_read_in_binary_units(number: int, text: str) -> None:
-    assert units.size(number) == text
-
-
-@pytest.mark.parametrize(
-    ("number", "text"),
-    [
-        (0, "0 ns"),
-        (3.12e-8, "31.2 ns"),
-        (9.996e-7, "1.00 us"),
-        (1.2345e-3, "1.23 ms"),
-        (2e-10, "0.20 ns"),
-        (125.0, "125 s"),
-    ],
-)
-def test_seconds_read_in_small_units(number: float, text: str) -> None:
-    assert units.seconds(number) == text
-
-
-def test_ratios_and_percents() -> None:
-    assert [units.times(n) for n in (1.0345, 9.996, 123.4, 12345.0)] == [
-        "1.03x",
-        "10.0x",
-        "123x",
-        "12,300x",
-    ]
-    assert [units.percent(n) for n in (0.0, 0.0001, 0.123, 1.0)] == [
-        "0.0%",
-        "<0.1%",
-        "12.3%",
-        "100.0%",
-    ]
-
-
 @given(st.lists(st.text(max_size=60), unique=True, max_size=20), st.integers(8, 30))
 def test_short_names_fit_and_stay_distinct(names: list[str], width: int) -> None:
     short = units.short(names, width)

@@ -29,6 +29,16 @@ _SPECS = (
     "caching:garbage_collection_threshold=0.5",
     "caching:per_process_memory_fraction=0.5",
 )
+_SETTINGS: tuple[dict[str, Any], ...] = (
+    *({"roundup_power2_divisions": {}}, {"max_split_size": -1}, {"max_split_size": 64 << 20}),
+    *({"expandable_segments": True}, {"expandable_segments": False}),
+    *({"garbage_collection_threshold": 0.0}, {"garbage_collection_threshold": 0.8}),
+    *(
+        {"PYTORCH_CUDA_ALLOC_CONF": conf}
+        for conf in ("", "max_split_size_mb:24", "large_segment_size_mb:24")
+    ),
+    {"PYTORCH_CUDA_ALLOC_CONF": "per_process_memory_fraction:0.2"},
+)
 _PAGE = 2 << 20
 _SIZES = (-_PAGE, -512, 512, _PAGE, 11 * _PAGE)
 
@@ -136,4 +146,9 @@ def test_verdicts(name: str, gold: Gold, tmp_path: Path) -> None:
         spec = _SPECS[seed] if seed < len(_SPECS) else random.choice((own, own, *_SPECS))
         capacity = random.choice([CASES[name]["capacity"]] * 4 + [None, 1 << 28])
         found[f"{seed} {spec} {capacity} {how}"] = _told(path, spec, capacity)
+    for n, settings in enumerate(_SETTINGS):  # others than those in force
+        data = told(name)
+        data["allocator_settings"] |= settings
+        path.write_bytes(pickle.dumps(data))
+        found[f"settings {n}"] = _told(path, CASES[name]["allocator"], CASES[name]["capacity"])
     gold(f"verdicts_{name}", found)
