@@ -265,7 +265,7 @@ DRAWN = (
         "workloads/error_texts/xla.py",
         "free=free and exact(0),",
         "free=free,",
-        ("tests/questions/test_error_text.py::test_other_programs",),
+        ("tests/questions/test_error_text.py::test_what_a_text_proves",),
     ),
     Bug(
         "streams and numbers of events share bits",
