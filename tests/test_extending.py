@@ -114,7 +114,17 @@ def test_charts(copy: Copy) -> None:
         "CASE_FIGURES: Mapping[str, Callable[[pd.DataFrame, Case, Looks], Figure]] = {\n",
         '    "moments": lambda table, case, looks: Figure(),\n',
     )
-    options = (*"--allocators naive,bfc --time 0 --no-min-capacity --results results.zip".split(),)
+    options = (
+        *[
+            "--allocators",
+            "naive,bfc",
+            "--time",
+            "0",
+            "--no-min-capacity",
+            "--results",
+            "results.zip",
+        ],
+    )
     copy.allocbench("compare", "random:allocs=50", *options)
     copy.allocbench("report", "results.zip", "--figures", "figures")
     names = {path.name for path in (copy.root / "figures").iterdir()}

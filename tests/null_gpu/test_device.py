@@ -4,6 +4,7 @@
 import json
 import platform
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from allocbench.base.cards import cards
 from allocbench.null_gpu.device import read
 from allocbench.null_gpu.launch import Limits, environment, notes, session, summary, values_of
 from allocbench.null_gpu.torch_build import NullGpuError, find
+from tests.gold import said
 
 GIB = 1 << 30
 
@@ -52,31 +54,8 @@ def test_every_nvidia_card_can_be_a_null_gpu() -> None:
     assert all(read(f"null:{card.slug}").card == card for card in known)
 
 
-@pytest.mark.parametrize(
-    ("spec", "complaint"),
-    [
-        ("null:voodoo2", "'voodoo2' is not a card that the null GPU supports; these are: rtx-3070"),
-        ("null:rtx4900", "'rtx4900' is not a card that the null GPU supports; nearest"),
-        ("null:h101", "'h101' is not a card that the null GPU supports; nearest: h100-pcie-80gb"),
-        ("null", "'' is not a card"),
-        ("null:mi300x", "'mi300x' is not a card that the null GPU supports"),
-        ("null:a100", "'a100' is the name of several cards: a100-40gb, a100-80gb"),
-        ("null:h100,speed=2", "null has no option speed; its options: memory, context, count"),
-        ("null:h100,memory=lots", "'lots' is not a number of bytes"),
-        ("null:h100,memory=1GiB,context=2GiB", "context=2147483648 leaves nothing of memory="),
-        ("null:h100,count=0", "count=0 is not a whole number of at least 1"),
-        ("null:h100,count=17", "count=17: at most 16 null GPUs"),
-        ("null:h100,rank=3", "rank and world must be given together: rank=3,world=64"),
-        ("null:h100,rank=64,world=64", "rank=64 is not below world=64"),
-        ("null:h100,count=2,count=2", "gives the option count twice"),
-        ("cuda:0", "the only device here is null:CARD"),
-    ],
-)
-def test_a_wrong_spec_is_an_error(spec: str, complaint: str) -> None:
-    with pytest.raises(SpecError) as raised:
-        read(spec)
-    assert complaint in str(raised.value)
-    assert "\n" not in str(raised.value)
+def test_a_wrong_spec_is_an_error(told: Callable[..., None]) -> None:
+    told("null_gpus", lambda spec: said(read, spec))
 
 
 def test_limits_need_a_null_gpu() -> None:

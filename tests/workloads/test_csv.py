@@ -116,39 +116,19 @@ def test_a_size_that_may_have_a_separator_of_thousands_is_refused(
     assert read(path).size.tolist() == [int(size[:-4])]
 
 
-BYTES = f"not a whole number of bytes from 1 to {2**63 - 1}; expected a,ID,SIZE for an alloc"
-WRONG = {
-    "a,2,x": f"size 'x' is {BYTES}",
-    "a,2,-5": f"size '-5' is {BYTES}",
-    "a,2,1.5": f"size '1.5' is {BYTES}",
-    "a,2,4 KiB": f"size '4 KiB' is {BYTES}",
-    "a,2,1e99": f"size '1e99' is {BYTES}",
-    "a,2,99999999999999999999": f"size '99999999999999999999' is {BYTES}",
-    "a,2,9223372036854775808": f"size '9223372036854775808' is {BYTES}",
-    "a,2,0": f"size '0' is {BYTES}",
-    "a,2,\u0665": f"size '\u0665' is {BYTES}",
-    "a,2,": "the size is missing; expected a,ID,SIZE for an alloc",
-    "a,2": "the size is missing; expected a,ID,SIZE for an alloc",
-    "a,,5": "the id is missing; expected a,ID,SIZE for an alloc",
-    "f": "the id is missing; expected f,ID, for a free",
-    "a,2,5,6": "4 fields for 3 columns; expected a,ID,SIZE for an alloc",
-    "a,0,5": "block 0 is live: line 5 allocated it; expected its free first, or another id",
-    "f,1,": "block 1 is not live; expected the id of a block that was allocated and not yet freed",
-    "f,0x0,": "block 0x0 is not live; expected the id of a block that was allocated and not yet "
-    "freed",
-    "f,0,51": "size 51 is not that of block 0, which line 5 allocated with 50 bytes; "
-    "expected 50 or no size",
-    "f,0,many": "size 'many' is not a whole number of bytes; expected f,ID, for a free",
-    "z,2,5": "op 'z' is unknown; expected a,ID,SIZE for an alloc or f,ID, for a free",
-}
-
-
-@pytest.mark.parametrize("row", WRONG)
 @pytest.mark.parametrize("after", ["", "a,2,1\n"])
-def test_a_wrong_row_is_shown_with_what_was_expected(tmp_path: Path, row: str, after: str) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text(f"{PLAIN}{row}\n{after}", encoding="utf-8")
-    assert message_of(lambda: read(path)) == f"{path}: line 7: '{row}': {WRONG[row]}"
+def test_a_wrong_row_is_shown_with_what_was_expected(
+    tmp_path: Path, after: str, told: Callable[..., None]
+) -> None:
+    def refused(row: str) -> str:
+        path = tmp_path / "t.csv"
+        path.write_text(f"{PLAIN}{row}\n{after}", encoding="utf-8")
+        message = message_of(lambda: read(path))
+        begin = f"{path}: line 7: '{row}': "
+        assert message.startswith(begin)
+        return message.removeprefix(begin)
+
+    told("rows_of_csv", refused)
 
 
 # --- gzip, pipes, standard input
