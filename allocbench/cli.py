@@ -211,7 +211,7 @@ def _loaded(name: str) -> Any:
             cls=_PartsGroup,
             name=name,
             add_completion=False,
-            subcommand_metavar=f"[{'|'.join(parts)}]",
+            subcommand_metavar="[PART]",
             result_callback=lambda tables: tables and module.show(tables),
         )
         alone.callback(invoke_without_command=True, help=help_, epilog=epilog)(module.run)

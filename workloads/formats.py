@@ -270,7 +270,7 @@ _TEXTS = {
     "CuPy": "let RMM serve the requests, cupy.cuda.set_allocator(rmm.allocators.cupy."
     f"rmm_cupy_allocator), and {_RMM}",
     "RMM": _RMM,
-    "TensorRT": _FREE_BEFORE,
+    **dict.fromkeys(("Faiss", "Numba", "TensorRT", "XGBoost"), _FREE_BEFORE),
     "Paddle": _FREE_BEFORE,
     "the host": _FREE_OF_HOST,
     "a launcher": _FREE_OF_HOST,
@@ -279,6 +279,7 @@ _TEXTS = {
     "vLLM": _SERVING,
     "SGLang": _SERVING,
     "llama.cpp": "log the start of the server, too",
+    "a convolution": SNAPSHOT_INSTEAD,
     "the driver": SNAPSHOT_INSTEAD,
 }
 """What to do, or to record, about the text of a program, or of one of its backends."""

@@ -103,7 +103,7 @@ def as_check(name: str, content: ErrorText | MemoryDump, device: str) -> Answer:
         one_line(name),
         "",
         kind,
-        words.by_text(kind, bool(error.message), headline),
+        words.by_text(kind != "unknown" or found.kind == "others", bool(error.message), headline),
         need.low if need else None,
         bound=True,
         capacity=size.low if size else None,

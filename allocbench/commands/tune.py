@@ -130,9 +130,9 @@ def _table(title: str, trials: pd.DataFrame, now: str) -> Table:
     for row in [row for row in rows if any(row[flag] for flag in shown)]:
         settings = options_of(row["allocator"])
         host, least = row["seconds_per_event_cold"], row["min_capacity"]
-        notes = [note for note in ("best", "least") if row[note]]
+        notes = ["best"] if row["best"] else []
         if row["least"]:
-            notes[notes.index("least")] += _within(row, trials)
+            notes.append(_least_of(row, trials))
         notes += [now.split()[1]] * row["default"]
         if row["failures"]:
             notes.append(units.count(row["failures"], "failure"))
@@ -166,10 +166,10 @@ def _least(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     fits = consequence(need, need <= run.capacity, run.capacity, where, None, bound)
     fits = f" and {fits}" if fits else ""
     card = f" Smallest card: {row['card']}." if row["card"] else ""
-    with_least = (
-        f"With the settings that need the least{_within(row, trials)}, the program"
-        f" {needs(need, bound)}"
-    )
+    which = "settings that need the least"
+    if _least_of(row, trials) != "least":
+        which = "simplest of the settings that need the least, or up to 1% more"
+    with_least = f"With the {which}, the program {needs(need, bound)}"
     if default.capacity is None:
         return f"{with_least}{fits}.{card} With {now}, no device is enough. To use them:"
     less = units.percent(1 - need / default.capacity)
@@ -179,10 +179,10 @@ def _least(trials: pd.DataFrame, tuned: Tuned, run: Runner) -> str:
     return f"{with_least}{before}{',' if fits else ''}{fits}.{card}{fails} To use them:"
 
 
-def _within(row: Mapping[str, Any], trials: pd.DataFrame) -> str:
-    """What to add to "least" if another setting needs less, by at most 1%."""
+def _least_of(row: Mapping[str, Any], trials: pd.DataFrame) -> str:
+    """What to call the setting of a row, if another one needs less, by at most 1%."""
     smallest = trials.loc[trials["pareto"], "min_capacity"].min()
-    return "" if row["min_capacity"] == smallest else ", within 1%"
+    return "least" if row["min_capacity"] == smallest else "simplest within 1% of the least"
 
 
 def _doubt(tuned: Tuned) -> list[str]:

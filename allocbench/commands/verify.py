@@ -104,6 +104,8 @@ def run(
 
 def _files(given: Sequence[Path]) -> tuple[list[Path], bool]:
     """The recordings, and whether several can be given. In a folder, names decide."""
+    from allocbench.inputs.traces import refuse_program
+
     files: list[Path] = []
     for path in given:
         if path.is_dir():
@@ -118,6 +120,7 @@ def _files(given: Sequence[Path]) -> tuple[list[Path], bool]:
                 )
             files += inside
         else:
+            refuse_program(path)
             files.append(path)
     return files, len(files) > 1 or any(path.is_dir() for path in given)
 

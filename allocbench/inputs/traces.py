@@ -78,11 +78,16 @@ def _file_and_options(text: str) -> tuple[str, dict[str, str]]:
             options = parse(f"file{text[begin.start() :]}").options
         except SpecSyntaxError as error:
             raise UsageError(f"{text}: {error}") from None
-    if Path(file).suffix == ".py":
-        raise UsageError(f"{file}: is a program, not a trace; to run it, write -- python {file}")
+    refuse_program(file)
     if file != STANDARD_INPUT and not os.path.exists(file):
         raise UsageError(f"{file}: neither a file nor a workload; {_nearest(file)}")
     return file, options
+
+
+def refuse_program(file: str | Path) -> None:
+    """Raise UsageError for a program of Python where a trace is expected."""
+    if Path(file).suffix == ".py":
+        raise UsageError(f"{file}: is a program, not a trace; to run it, write -- python {file}")
 
 
 def _nearest(text: str) -> str:

@@ -46,7 +46,14 @@ def verdict(error: ErrorText) -> ErrorVerdict:
         outside = _positive(process - held)
     elif total is not None and free is not None and held is not None and not error.limit_leaves:
         together = _positive(total - free - held)
-    return replace(_judged(error), others=others, outside=outside, together=together)
+    found = replace(_judged(error), others=others, outside=outside, together=together)
+    theirs = others or together
+    if total is None or theirs is None or 2 * theirs.low <= total.high or found.limited:
+        return found
+    lacks = error.requested is not None and free is not None and error.requested.low > free.high
+    if not lacks or found.of_all or found.beyond_card:
+        return found
+    return replace(found, kind="others", certain=False)
 
 
 def _positive(difference: Amount) -> Amount | None:

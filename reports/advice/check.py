@@ -268,9 +268,9 @@ def held(device: str, size: int, load: int) -> str:
     )
 
 
-def by_text(verdict: Verdict, failed: bool, headline: str) -> str:
-    """What a text proves. failed: whether it says that memory ran out."""
-    if verdict == "unknown":
+def by_text(known: bool, failed: bool, headline: str) -> str:
+    """What a text proves. known: the reason. failed: whether it says that memory ran out."""
+    if not known:
         return f"CANNOT TELL{' why it did not fit' * failed}: {headline}"
     return f"DID NOT FIT: {headline}"
 

@@ -9,14 +9,14 @@ from allocbench.base.cards import cards
 from allocbench.base.error_text import HOST, SHARED, Amount, ErrorText, MemoryDump
 from allocbench.base.text import upper
 
-Kind = Literal["full", "pieces", "enough", "short", "unknown"]
+Kind = Literal["full", "pieces", "others", "enough", "short", "unknown"]
 _SETTINGS = {
     "expandable_segments": "expandable_segments:True",
     "max_split_size_mb": "max_split_size_mb",
 }
 
 
-_OF_HOST = {
+_WITHOUT_NUMBERS = {
     "the host": (
         "The memory of the host ran out, not that of a GPU, and the system ended a process."
     ),
@@ -28,6 +28,10 @@ _OF_HOST = {
         "Signal 9 ended a process. The usual reason is that the memory of the host ran out, not"
         " that of a GPU; the text does not prove it."
     ),
+    "a convolution": (
+        "PyTorch could use none of cuDNN's algorithms for a convolution. The usual reason is that"
+        " there was no memory for any of them; the text does not prove it."
+    ),
 }
 
 
@@ -36,7 +40,8 @@ class ErrorVerdict:
     """What the numbers of an error mean.
 
     kind: full: the memory cannot hold the request, however it is arranged. pieces: enough is free,
-    but only together with free blocks of the allocator. enough: the card alone had enough. short:
+    but only together with free blocks of the allocator. others: most of the card is in use outside
+    of this allocator, and its own blocks are not. enough: the card alone had enough. short:
     the card alone has too little; what else is free is not known. unknown: the text does not say.
     certain: whether arithmetic proves it. missing: bytes that the card lacks, for full also with
     the allocator's free blocks. of_all: for full, whether it is about all that the program needs.
@@ -110,6 +115,8 @@ def _headline(error: ErrorText, found: ErrorVerdict) -> str:
         return _too_little(error, found) if found.of_all else _full(error, found)
     if found.kind == "pieces":
         return _pieces(error, found)
+    if found.kind == "others":
+        return _others(error, found)
     if found.kind == "enough":
         return _enough(error, found)
     asked = _asked(error)
@@ -137,7 +144,7 @@ def _headline(error: ErrorText, found: ErrorVerdict) -> str:
         without = (
             f"{error.program} ran out of memory. The message has no numbers: nothing is certain."
         )
-        return _OF_HOST.get(error.program, without)
+        return _WITHOUT_NUMBERS.get(error.program, without)
     if error.free is not None:
         alone = f"the {_size(error.free)} that {_free(error, found)}"
         room = alone if error.unallocated is None else f"all that can be free: {_sum(error)}"
@@ -236,6 +243,18 @@ def _pieces(error: ErrorText, found: ErrorVerdict) -> str:
     )
 
 
+def _others(error: ErrorText, found: ErrorVerdict) -> str:
+    theirs, by = found.others, "by other processes"
+    if theirs is None:
+        theirs, by = found.together, "by other processes or other libraries of this one"
+    own = f" This program has {_size(error.allocated)} allocated." if error.allocated else ""
+    return (
+        f"Others use the card. {_size(theirs)} of its {_size(error.total)} are in use outside of"
+        f" this allocator, {by}.{own} End them, or take a free card: nvidia-smi lists the"
+        " processes. What the program needs later is not known."
+    )
+
+
 def _enough(error: ErrorText, found: ErrorVerdict) -> str:
     asked, free = _asked(error), f"{_size(error.free)} {_free(error, found)}"
     if error.limit_leaves:
@@ -310,7 +329,7 @@ def _users(found: ErrorVerdict) -> list[str]:
             f"This process uses {size_or_bound(found.outside)} outside of PyTorch's allocator: the"
             " CUDA context, NCCL, cuBLAS."
         )
-    if found.together is not None:
+    if found.together is not None and found.kind != "others":
         lines.append(
             f"{size_or_bound(found.together)} of the card are used outside of this allocator: by"
             " its CUDA context, by libraries and by other processes."

@@ -243,7 +243,7 @@ def _none(what: str, options: Sequence[Alternative], words: str) -> str:
         return f"none, because {words}."
     card = f": the smallest card is the {least.card}" if least.card else ""
     need = f"{'at least ' * least.bound}{units.size(least.need or 0)}{card}"
-    return f"none, because {words}. {least.name} needs the least, {need}."
+    return f"none, because {words}. Of what was tried, {least.name} needs the least, {need}."
 
 
 def _need(best: Alternative, default: Alternative | None) -> str:

@@ -247,3 +247,35 @@ def test_more_bytes_than_fit_into_63_bits() -> None:
 )
 def test_long_texts_without_an_error(text: str) -> None:
     assert parse(text) is None
+
+
+OTHERS_USE_IT = (
+    "CUDA out of memory. Tried to allocate 12.00 MiB (GPU 0; 20.00 GiB total capacity; 1.00 GiB"
+    " already allocated; 8.00 MiB free; {reserved} reserved in total by PyTorch)"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "certain"),
+    [
+        # 18.5 GiB of 20 are in use outside of PyTorch, whatever it holds in free blocks.
+        (OTHERS_USE_IT.format(reserved="1.50 GiB"), "others", False),
+        (OTHERS_USE_IT.format(reserved="1.00 GiB"), "others", False),
+        # 8.5 GiB are not most of the card.
+        (OTHERS_USE_IT.format(reserved="11.50 GiB"), "pieces", False),
+        # The part that is free is no limit of the program: nothing is known of its own memory.
+        (TORCH_2_13.format(x="9.00 GiB", f="8.00 GiB", p="1.00 GiB", a="0.80 GiB", r="0.10 GiB"), "full", True),
+        ("worker 0: std::bad_alloc: out of memory\n- Free memory: 1231093760\n- Requested memory: 9437184000", "full", True),
+        ("Memory allocation error on worker 0\n- Free memory: 1.1GB\n- Requested memory: 512MB", "enough", True),
+        ("alloc fail type FlatData dev 0 space Device stream 0x55ab size 25600000000 bytes", "unknown", False),
+        ("RuntimeError: GET was unable to find an engine to execute this computation", "unknown", False),
+        ("ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory.", "unknown", False),
+    ],
+)  # fmt: skip
+def test_who_uses_the_card_and_texts_of_other_libraries(
+    text: str, kind: str, certain: bool
+) -> None:
+    error = parse(text)
+    assert error is not None
+    found = verdict(error)
+    assert (found.kind, found.certain) == (kind, certain)

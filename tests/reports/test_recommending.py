@@ -91,7 +91,7 @@ def test_a_plug_in_is_taken_where_no_setting_fits() -> None:
     assert "and fits the card with 1.00 GiB to spare; the default does not fit." in found.lines[1]
     assert found.lines[0] == (
         "Best setting: none, because nothing that was tried fits the card."
-        f" {SETTING} needs the least, 24.5 GiB."
+        f" Of what was tried, {SETTING} needs the least, 24.5 GiB."
     )
 
 

@@ -6,8 +6,8 @@ counts. Lines may begin with the marks of a quotation, times, ranks or names of 
 message may be a string of JSON. Programs round the numbers that they print, so each is a range. The
 wordings are those of PyTorch 0.4 to 2.15 (CUDA, ROCm, XPU, MPS and Ascend), of its
 `memory_summary()` and `memory_stats()`, also as DeepSpeed and Megatron print them, JAX and XLA,
-TensorFlow's BFC allocator, ONNX Runtime's arena, CuPy, RMM, TensorRT, Paddle, vLLM, SGLang,
-llama.cpp, Ollama, Triton, and of a system that ends a process.
+TensorFlow's BFC allocator, ONNX Runtime's arena, CuPy, RMM, Numba, XGBoost, Faiss, TensorRT,
+Paddle, vLLM, SGLang, llama.cpp, Ollama, Triton, and of Ray or a system that ends a process.
 """
 
 import re
@@ -94,6 +94,8 @@ _READERS: Sequence[Callable[[str], Found]] = (
     bfc.onnx,
     servers_and_libraries.cupy,
     servers_and_libraries.rmm,
+    servers_and_libraries.xgboost,
+    servers_and_libraries.faiss,
     servers_and_libraries.tensorrt,
     servers_and_libraries.vllm,
     servers_and_libraries.sglang,

@@ -263,6 +263,9 @@ _DRIVER = (
 
 def driver(text: str) -> Found:
     """Errors that name no number: of the driver, and of libraries that ask it themselves."""
+    numba = "numba" in text and "torch" not in text
     for words in _DRIVER:
         for match in each(words, text):
-            yield match.start(), ErrorText("the driver")
+            yield match.start(), ErrorText("Numba" if numba else "the driver")
+    for match in each("nable to find an engine to execute this computation", text):
+        yield match.start(), ErrorText("a convolution")

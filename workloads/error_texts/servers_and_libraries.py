@@ -196,10 +196,32 @@ def rmm(text: str) -> Found:
         most = amount(sizes[3], sizes[4]) if sizes else None
         requested = amount(match[1], match[2]) if match[1] else None
         yield match.start(), _of_pool("RMM", requested, held, most)
-    failed = r"out_of_memory: (?:CUDA|RMM) (?:error|failure) (?:\(failed to allocate AMOUNT\) )?at"
+    failed = (
+        r"out_of_memory: (?:CUDA|RMM) (?:error|failure) (?:\(failed to allocate AMOUNT\) )?at"
+        r"(?!.{0,200}aximum pool size)"
+    )
     for match in each(failed, text):
         requested = amount(match[1], match[2]) if match[1] else None
         yield match.start(), ErrorText("RMM", requested=requested)
+
+
+def xgboost(text: str) -> Found:
+    """XGBoost, which has no pool and prints what is free on the card."""
+    size = r"(?:AMOUNT|(\d{1,19})\b)"
+    for match in each(rf"- Free memory: {size} - Requested memory: {size}", text):
+        free, requested = (amount(match[n] or match[n + 2], match[n + 1] or "B") for n in (1, 4))
+        none = exact(0)
+        yield match.start(), ErrorText("XGBoost", requested=requested, free=free, unallocated=none)
+
+
+def faiss(text: str) -> Found:
+    """Faiss, whose memory for a temporary result or an index the driver refuses."""
+    pattern = (
+        r"alloc fail type \w{1,40} dev (\d{1,4}) space \w{1,40} stream \w{1,40} size (\d{1,19})"
+    )
+    for match in each(pattern, text):
+        requested = exact(int(match[2]))
+        yield match.start(), ErrorText("Faiss", requested=requested, device=f"GPU {match[1]}")
 
 
 def tensorrt(text: str) -> Found:
@@ -237,7 +259,8 @@ def triton(text: str) -> Found:
 
 
 _OF_HOST = {
-    "the host": r"Out of memory: Kill|\boom[_-]kill\b|\bOOM ?Killed\b",
+    "the host": r"Out of memory: Kill|\boom[_-]kill\b|\bOOM ?Killed\b"
+    r"|killed due to (?:the node running low on memory|memory pressure)",
     "a DataLoader": r"DataLoader worker .{0,99}Bus error|workers are out of shared memory",
 }
 _ENDED = (
