@@ -57,7 +57,7 @@ CALL_THE_KERNEL = {"core/lock.cpp", "core/huge_pages.cpp", "strategies/external/
 MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
-    "allocators": 22_441,
+    "allocators": 22_421,
     "allocbench/base": 1_337,
     "allocbench/commands": 4_766,
     "allocbench/output": 651,
@@ -77,7 +77,7 @@ MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
 # segments, private pools and the segments that a recording begins with; planned learns and plans
 # the steps of a program; rmm_arena has blocks in superblocks; external loads libraries and offers
 # them the CUDA runtime.
-LONGER_STRATEGIES = {"bfc": 567, "caching": 511, "external": 388, "planned": 2528, "rmm_arena": 463}
+LONGER_STRATEGIES = {"bfc": 567, "caching": 511, "external": 378, "planned": 2528, "rmm_arena": 463}
 GENERATED = {Path("allocators/_core.pyi"), Path("workloads/_native.pyi")}
 
 

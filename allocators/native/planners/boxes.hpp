@@ -145,8 +145,6 @@ class SearchLimit {
   bool reached() const { return reached_; }
 
  private:
-  static constexpr Size kMostUnits = Size{1} << 30;  // sums of two stay below 2^32
-
   std::uint64_t between_stops_, steps_ = 0, nodes_left_ = 0;
   Stop const* stop_ = nullptr;
   bool reached_ = false;

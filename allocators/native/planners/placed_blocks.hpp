@@ -78,33 +78,30 @@ class OffsetOrder {
 
     void insert(Size key, std::uint32_t first, std::uint32_t last, Size value) {
       auto const at = std::upper_bound(keys.begin(), keys.begin() + count, key) - keys.begin();
-      insert(keys, at, key);
-      insert(values, at, value);
-      insert(firsts, at, first);
-      insert(lasts, at, last);
+      for_each_array([&](auto& array) {
+        std::copy_backward(array.begin() + at, array.begin() + count, array.begin() + count + 1);
+      });
+      keys[at] = key;
+      values[at] = value;
+      firsts[at] = first;
+      lasts[at] = last;
       ++count;
     }
     bool erase(Size key, Size value) {
       auto const equal = std::equal_range(keys.begin(), keys.begin() + count, key);
       for (auto at = equal.first - keys.begin(); at < equal.second - keys.begin(); ++at) {
         if (values[at] != value) continue;
-        erase(keys, at);
-        erase(values, at);
-        erase(firsts, at);
-        erase(lasts, at);
+        for_each_array([&](auto& array) {
+          std::copy(array.begin() + at + 1, array.begin() + count, array.begin() + at);
+        });
         --count;
         return true;
       }
       return false;
     }
-    template <class Array>
-    void insert(Array& array, std::ptrdiff_t at, typename Array::value_type entry) {
-      std::copy_backward(array.begin() + at, array.begin() + count, array.begin() + count + 1);
-      array[at] = entry;
-    }
-    template <class Array>
-    void erase(Array& array, std::ptrdiff_t at) {
-      std::copy(array.begin() + at + 1, array.begin() + count, array.begin() + at);
+    template <class Call>
+    void for_each_array(Call call) {
+      call(keys), call(values), call(firsts), call(lasts);
     }
   };
 
@@ -116,16 +113,11 @@ class OffsetOrder {
   }
 
   void split(std::size_t at) {
-    auto const upper = chunks_.emplace(chunks_.begin() + static_cast<std::ptrdiff_t>(at) + 1);
-    auto const lower = upper - 1;
-    auto const move = [](auto const& from, auto& to) {
-      std::copy(from.begin() + kChunk / 2, from.end(), to.begin());
-    };
-    move(lower->keys, upper->keys);
-    move(lower->values, upper->values);
-    move(lower->firsts, upper->firsts);
-    move(lower->lasts, upper->lasts);
-    lower->count = kChunk / 2;
+    auto const place = chunks_.begin() + static_cast<std::ptrdiff_t>(at);
+    auto const upper = chunks_.insert(place + 1, *place);
+    upper->for_each_array(
+        [](auto& array) { std::copy(array.begin() + kChunk / 2, array.end(), array.begin()); });
+    std::prev(upper)->count = kChunk / 2;
     upper->count = kChunk - kChunk / 2;
   }
 

@@ -45,13 +45,6 @@ int free(Address address) {
   return last_error = freed ? kSuccess : kInvalidValue;
 }
 
-int memory_info(std::size_t* room, std::size_t* capacity) {
-  if (source == nullptr) return last_error = kInvalidValue;
-  *room = source->room_for_segments();
-  *capacity = source->capacity();
-  return kSuccess;
-}
-
 Address address_of(void* pointer) { return reinterpret_cast<Address>(pointer); }
 
 // A cudaStream_t; 1 and 2 are cudaStreamLegacy and cudaStreamPerThread.
@@ -60,23 +53,24 @@ void* handle(Stream stream) { return reinterpret_cast<void*>(stream == 0 ? 0 : s
 }  // namespace
 
 #define EXPORTED extern "C" [[gnu::visibility("default")]]
+// Functions that are the same as one in this file, which has fewer arguments or the same ones.
+#define ALIASES(function, ...) \
+  extern "C" [[gnu::visibility("default"), gnu::alias(#function)]] decltype(function) __VA_ARGS__
 
 EXPORTED int cudaMalloc(void** pointer, std::size_t size) { return allocate(pointer, size); }
-EXPORTED int cudaMallocAsync(void** pointer, std::size_t size, void*) {
-  return allocate(pointer, size);
-}
-EXPORTED int cudaMallocManaged(void** pointer, std::size_t size, unsigned) {
-  return allocate(pointer, size);
-}
+ALIASES(cudaMalloc, cudaMallocAsync, cudaMallocManaged);
 EXPORTED int cudaFree(void* pointer) { return free(address_of(pointer)); }
-EXPORTED int cudaFreeAsync(void* pointer, void*) { return free(address_of(pointer)); }
+ALIASES(cudaFree, cudaFreeAsync, cuMemFree_v2);
 EXPORTED int cudaMemGetInfo(std::size_t* room, std::size_t* capacity) {
-  return memory_info(room, capacity);
+  if (source == nullptr) return last_error = kInvalidValue;
+  *room = source->room_for_segments();
+  *capacity = source->capacity();
+  return kSuccess;
 }
+ALIASES(cudaMemGetInfo, cuMemGetInfo_v2);
 EXPORTED int cudaGetDevice(int* device) { return *device = 0, kSuccess; }
 EXPORTED int cudaSetDevice(int) { return kSuccess; }
-EXPORTED int cudaDeviceSynchronize() { return kSuccess; }
-EXPORTED int cudaStreamSynchronize(void*) { return kSuccess; }
+ALIASES(cudaSetDevice, cudaDeviceSynchronize, cudaStreamSynchronize);
 EXPORTED int cudaPeekAtLastError() { return last_error; }
 EXPORTED int cudaGetLastError() { return std::exchange(last_error, kSuccess); }
 EXPORTED char const* cudaGetErrorString(int error) {
@@ -86,10 +80,6 @@ EXPORTED int cuMemAlloc_v2(std::uint64_t* pointer, std::size_t size) {
   void* segment = nullptr;
   int const error = allocate(&segment, size);
   return *pointer = address_of(segment), error;
-}
-EXPORTED int cuMemFree_v2(std::uint64_t pointer) { return free(pointer); }
-EXPORTED int cuMemGetInfo_v2(std::size_t* room, std::size_t* capacity) {
-  return memory_info(room, capacity);
 }
 
 namespace {
