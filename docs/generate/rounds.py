@@ -136,5 +136,38 @@ def _far(found: Iterable[Compared]) -> str:
     return f"Errors of more than {FAR:.0%}: {', '.join(named)}."
 
 
-PARTS = (truth_second, truth_second_again, truth_third, truth_third_again)
+def truth_other_card() -> str:
+    """The runs of both later rounds on an H200, beside those on an H100."""
+    same, compiled, limited, alike = dict[str, float](), list[float](), 0, 0
+    for name in ("second", "third"):
+        provenance, there = measured_report.read(RESULTS / "h200" / f"{name}.jsonl")
+        _, here = measured_report.read(RESULTS / name / "measured.jsonl")
+        measured = {row["name"]: row for row in here if "result" in row}
+        for row in there:
+            ours, theirs = measured.get(row.get("name", ""), {}).get("result"), row.get("result")
+            if not ours or not theirs:
+                continue
+            if row["limit"] is not None:
+                limited, alike = limited + 1, alike + (ours["oom"] == theirs["oom"])
+            elif ours["versions"] == theirs["versions"]:
+                peaks = [one["stages"][-1]["peak_reserved"] for one in (theirs, ours)]
+                error = peaks[0] / peaks[1] - 1
+                if "compiled" in row["name"]:
+                    compiled.append(error)
+                else:
+                    same[row["name"]] = error
+    unlike = {name: error for name, error in same.items() if error}
+    listed = ", ".join(f"`{name}` {error:+.2%}" for name, error in unlike.items())
+    return (
+        f"The runs of both rounds were repeated on an {provenance['gpu']} with the same driver, on"
+        f" {provenance['date'][:10]}. {len(same)} of those without a limit and without"
+        f" `torch.compile` had the same versions of all packages there. {len(same) - len(unlike)}"
+        f" of them reserved exactly as many bytes as on the H100; the others: {listed}."
+        f" {len(compiled)} compiled ones differ by up to {max(map(abs, compiled)):.1%}, as"
+        " Inductor chooses kernels by time. Of the"
+        f" {limited} runs under a limit, {alike} ended as on the H100."
+    )
+
+
+PARTS = (truth_second, truth_second_again, truth_third, truth_third_again, truth_other_card)
 """What stands on pages between the marks of `docs.generate.claims`."""

@@ -87,11 +87,11 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
         told |= {"unknown": {"solver_workspace": number}, "unrelated": False}
         told |= {"shared": number == 1, "outside": {"a.so": number << 20, "b.so": number << 30}}
         told |= {"unused": ["lss", f"rank{number}"], "without_kernels": "2.13.0" * (1 - number)}
-        told |= {"workspace": number << 20}
+        told |= {"workspace": number << 20, "forgone": 3}
         (tmp_path / f"{number}.null.json").write_text(json.dumps(told))
     found = summary(tmp_path)
     assert (found.kernels, found.unknown) == (10, {"solver_workspace": 1})
-    assert found.workspace == 1 << 20
+    assert (found.workspace, found.forgone) == (1 << 20, 6)
     assert found.shared
     assert notes(found) == [
         "PyTorch 2.13.0 was built without kernels for this card, on which the program will fail;"
