@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from allocbench import allocators
 from allocbench.commands import COMMANDS
 from allocbench.commands.list import PARTS
 from allocbench.workloads import read
@@ -20,10 +21,11 @@ from tests.commands import drawn_lines, run
 from tests.commands.drawn_lines import programs_that_are_not_there
 from tests.gold import Gold, facts
 from tests.questions.test_error_text import KNOWN
+from tests.questions.test_texts_by_version import printed_by_bfc
 from tests.questions.test_whatif import training
 from tests.tflite_models import tflite_file
 from tests.workloads.importers import snapshots
-from tests.workloads.memory_dumps import ASSIGNMENT, RANGES
+from tests.workloads.memory_dumps import ASSIGNMENT, PROFILE, RANGES
 from tests.workloads.serving.test_architectures import LLAMA, write
 from tests.workloads.serving.test_requests import AZURE, MOONCAKE
 
@@ -39,6 +41,12 @@ _LINES["explain"] += [
     f"explain text{n}.txt{' --device l4' * (n % 2)}{' --json -' * (n % 3 > 1)}"
     for n in range(len(KNOWN))
 ]
+_LINES["explain"] += [
+    f"explain {name}{more}"
+    for name in ("profile.pb", "buffers.txt", "dump.txt")
+    for more in ("", " --json -", " --device l4")
+]
+_LINES["fit"] += ["fit training.csv --allocators naive --time-limit 60"]  # proven at once
 _LINES["list"] = ["list", *(f"list {part}" for part in PARTS)]
 _GROUPS = [
     (f"{name}_{n}", lines) for name in _LINES for n, lines in enumerate(chunks(_LINES[name], 6))
@@ -83,6 +91,8 @@ def _more_inputs(written: Path) -> None:
         write_trace(training(temporary=True, scores=True), "layers.parquet")
         tflite_file(Path("model.tflite"))
         Path("buffers.txt").write_text(ASSIGNMENT + RANGES)
+        Path("profile.pb").write_bytes(PROFILE)
+        Path("dump.txt").write_text(_dump_of_operators())
         Path("blocks.csv").write_text("id,lower,upper,size\na,0,2,4096\nb,1,3,700\nc,2,5,4\n")
         for n, (text, *_) in enumerate(KNOWN.values()):
             Path(f"text{n}.txt").write_text(text)
@@ -90,6 +100,15 @@ def _more_inputs(written: Path) -> None:
         Path("segments.pickle").write_bytes(snapshots.pickled(data))
         Path("requests.jsonl").write_text(MOONCAKE)
         Path("requests.csv").write_text(AZURE)
+
+
+def _dump_of_operators() -> str:
+    """What TensorFlow prints when more operators hold memory than a table shows."""
+    made = allocators.make("bfc", allocators.make_device("sim:64MiB"))
+    for size in range(1, 13):
+        made.allocate(size << 18)
+        made.deallocate(made.allocate(size << 10))
+    return printed_by_bfc(made.snapshot(), 64 << 20, 32 << 20)
 
 
 @contextmanager

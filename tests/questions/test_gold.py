@@ -23,12 +23,15 @@ from allocbench.questions import (
     peaks,
     repetitions,
 )
+from allocbench.questions.edits import edits
 from allocbench.questions.failure import first_failure
 from allocbench.questions.serving import answer
 from allocbench.questions.serving_load import load
+from allocbench.questions.training_blocks import TrainingBlocks
 from allocbench.questions.vary import Probe, search
 from allocbench.replays.runner import Runner
 from allocbench.workloads import MARK, Trace, read
+from allocbench.workloads.module_hook import OUTPUT_SHAPES
 from allocbench.workloads.serving.engines import ENGINES
 from allocbench.workloads.serving.requests import Requests
 from tests import drawn_calls
@@ -135,7 +138,11 @@ def _of_training(random: Random) -> Trace:
             size[trace.size == one] //= random.choice([2, 4])
     if random.random() < 0.3:
         size[trace.size == SAVED] = size[trace.module == trace.labels.index("layers.0.mlp")][0] // 2
-    return _with_notes(replace(trace, size=size), random)
+    shapes = dict(trace.provenance.extra[OUTPUT_SHAPES])
+    if random.random() < 0.4:  # a part that returns scores, or values of as many dimensions
+        shapes["layers.0.attention.inner"] = f"[2, 8, 1024, {random.choice([64, 1024])}] float32"
+    told = replace(trace.provenance, extra={**trace.provenance.extra, OUTPUT_SHAPES: shapes})
+    return _with_notes(replace(trace, size=size, provenance=told), random)
 
 
 def _with_notes(trace: Trace, random: Random) -> Trace:
@@ -160,6 +167,7 @@ def _of_program(seed: int, folder: Path) -> Any:
     device = f"sim:{trace.max_load * random.choice([60, 85, 101]) // 100 >> 20}MiB"
     found = {
         "edits": api.whatif(trace, device=device, ranks=random.choice([1, 4])),
+        "made": {one.name: one.made for one in edits(TrainingBlocks(trace), 4)},
         "failure": api.explain(trace, device=device),
         "trace": _trace(trace, device),
         "small": _trace(drawn.program(seed), "sim:64MiB"),

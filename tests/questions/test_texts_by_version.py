@@ -78,7 +78,7 @@ def test_a_summary_counts_failed_requests() -> None:
     assert "3 requests that failed" in headline
 
 
-def _dump(segments: list[Segment], limit: int, requested: int) -> str:
+def printed_by_bfc(segments: list[Segment], limit: int, requested: int) -> str:
     """What TensorFlow prints of such a state when a request fails."""
     lines = [
         f"W bfc_allocator.cc:485] Allocator (GPU_0_bfc) ran out of memory trying to allocate 1.0MiB"
@@ -111,7 +111,7 @@ def test_a_dump_is_taken_over_block_by_block(seed: int) -> None:
             requested = -(-size // 256) * 256
         if live and not requested and rng.random() < 0.4:
             original.deallocate(live.pop(rng.randrange(len(live))))
-    error = parsed(_dump(original.snapshot(), limit, requested))
+    error = parsed(printed_by_bfc(original.snapshot(), limit, requested))
     trace = state(error)
     assert trace is not None
     copy = make("bfc", make_device(f"sim:{limit}"))
@@ -145,7 +145,7 @@ def test_segments_of_one_allocator_are_not_taken_over_by_another() -> None:
         assert (replay(trace, made, keep=True).device.malloc_calls == 0) == takes
 
 
-def test_what_would_serve_the_request_of_a_dump() -> None:
+def test_what_would_serve_the_request_of_aprinted_by_bfc() -> None:
     """384 MiB fit where the 256 MiB between the holes are not, or in pieces of virtual memory."""
     found = explained(parsed(KNOWN["TensorFlow 1.8 on Windows, holes of 192 and 320 MiB"][0]))
     assert found is not None
