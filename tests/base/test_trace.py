@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from allocbench.base import trace as events
+from tests.traces import make
 
 HEADER = Path(__file__).parents[2] / "allocators/native/core/trace.hpp"
 
@@ -57,3 +58,9 @@ def test_a_layout_is_in_order_without_overlaps(
     )
     whole = all(begin >= reserved for begin, _ in segments) and inside
     assert (found is None) == (apart(segments) and whole and apart(blocks))
+
+
+def test_a_trace_has_as_many_pools_as_16_bits_tell_apart() -> None:
+    one = events.PrivatePool()
+    assert make([(events.ALLOC, 0, 1)], pools=(one,) * 65_535).first_broken() is None
+    assert make([(events.ALLOC, 0, 1)], pools=(one,) * 65_536).first_broken() is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from allocbench.allocators import make_device
+from allocbench.allocators import SpecError, make_device
 from allocbench.replays.capacity import LIMIT, STEP, Shown, boundary, roomy, rough_capacity, trial
 from allocbench.replays.runner import Runner
 from allocbench.workloads import ALLOC, FREE
@@ -34,6 +34,8 @@ def test_the_boundary_of_a_monotone_allocator(need: int, load: int, reserved: in
 def test_what_cannot_be_made_completes_nothing_at_that_capacity(spec: str, device: str) -> None:
     trace = make([(ALLOC, 0, 1)])
     assert trial(trace, spec, device, 700) == Shown(False, first=700, below=701)
+    with pytest.raises(SpecError):
+        Runner(trace, "sim:1GiB").completes("nothing")
 
 
 @pytest.mark.parametrize("off", [-1, 0, 1])
