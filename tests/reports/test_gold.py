@@ -12,6 +12,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
 from matplotlib.colors import to_hex
 
@@ -60,6 +61,8 @@ _ROWS: dict[str, list[dict[str, Any]]] = {
     "ranked": [sized("caching", 10, 40), sized("bfc", 9.5, 60), sized("naive", 12, 20), floor()],
     "close": [sized("caching", 10, 40), sized("bfc", 9.95, 40.5), sized("slab", 10.4, 39.9)],
     "far": [sized("caching", 10, 40), sized("bfc", 9, 60), sized("slab", 90, 20), floor()],
+    "many": [*(sized(f"slab:slab={n}KiB", 8 + n % 5, 20 + n) for n in range(1, 14)), floor()],
+    "beyond": [sized("caching", 12, 40), {**floor(), "peak_reserved": 90 << 30, "overhead": 40.0}],
     "failed": [
         sized("caching", 10, 40),
         sized("bfc", 9, 30, failures=3, min_capacity=None),
@@ -137,8 +140,11 @@ def test_rows_of_replays(n: int, gold: Gold, in_inputs: Path) -> None:
 def test_figures(name: str, gold: Gold) -> None:
     """What each figure draws: the texts, the ends of lines and bars, the limits of its axes."""
     table = results.frame(_ROWS[name])
-    lines = [memory(one["allocator"], one["peak_reserved"]) for one in _ROWS[name][:3]]
-    _freeze_figures(name, Bundle(table, {**Bundle(table).details, "memory": lines[0]}), gold)
+    lines = {
+        one["allocator"]: memory(one["allocator"], one["peak_reserved"]) for one in _ROWS[name]
+    }
+    details = {**Bundle(table).details, "memory": pd.concat(lines.values())}
+    _freeze_figures(name, Bundle(table, details), gold)
 
 
 @pytest.mark.parametrize(
@@ -166,7 +172,10 @@ def _freeze_figures(name: str, whole: Bundle, gold: Gold) -> None:
 def _drawn(axes: Any) -> Any:
     return {
         "limits": [*axes.get_xlim(), *axes.get_ylim()],
-        "texts": [[facts(text.get_text()), to_hex(text.get_color())] for text in axes.texts],
+        "texts": [
+            [text.get_text(), to_hex(text.get_color()), text.get_ha()] for text in axes.texts
+        ],
+        "titles": [axes.get_title(side) for side in ("left", "right")],
         "labels": [facts(axes.get_xlabel()), facts(axes.get_ylabel()), facts(axes.get_title())],
         "frames": [one.get_frame_on() for one in [axes.get_legend()] if one],
         "ticks": [text.get_text() for text in axes.get_yticklabels()],
