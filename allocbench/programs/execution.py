@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a program on the GPU of this machine, or on a null GPU, and records it."""
 
+import itertools
 import re
 import signal
 import tempfile
@@ -29,8 +30,10 @@ _EXCEPTION = re.compile(r"(\[\w+\]: ?)?(?!.*ChildFailed|.*CalledProcess)[\w.]*(E
 """The line of a traceback that names the exception, except for those of launchers."""
 _BROKEN = re.compile(r"(?:\[\w+\]: ?)?(ConnectionResetError|BrokenPipeError|EOFError)\b")
 """That of a process that waits for another one, which has failed and has printed the cause."""
-_LOGGED = re.compile(r"(?:\[\w+\]: ?)?\[[IW]\d{4} ")
+_LOGGED = re.compile(r"(?:\[\w+\]: ?)?\[?[IW]\d{4} ")
 """The beginning of a line that PyTorch's libraries log, such as one on a process group."""
+_LAUNCHER = re.compile(r"E\d{4} .*torch/distributed/elastic/")
+"""That of the line with which `torchrun` begins its report on a process that failed."""
 _ABOVE = "what it printed is above"
 _OF_GPUS = re.compile(r"\blib(cu|nccl|nv)\w*\.so|NVIDIA|CUDA")
 _HIDDEN = (
@@ -161,6 +164,7 @@ def run(
 
 def _reason(printed: Sequence[str]) -> str:
     """The last line that names an exception or an error, else the last that says anything."""
+    printed = [*itertools.takewhile(lambda line: not _LAUNCHER.match(line), printed)] or printed
     named = [line for line in printed if _EXCEPTION.match(line)]
     named = [line for line in named if not _BROKEN.match(line)] or named
     said = [line for line in printed if re.search(r"\w", line) and not _LOGGED.match(line)]

@@ -38,6 +38,8 @@ _PRINTS = "torch._tensor_str"
 """It selects the elements that determine a format, which no memory of the program depends on."""
 _FRAMES_OF_MODULES = "<allocbench."
 """How the file names of frames begin that a recording adds."""
+_PASSING_ON = ("__torch_function__", "__torch_dispatch__")
+"""Functions by which subclasses of tensors and modes pass an operator on."""
 
 
 class Reads:
@@ -221,7 +223,8 @@ def _site(path: str, line: int) -> str:
 
 
 def _is_internal(frame: FrameType) -> bool:
-    if frame.f_code.co_filename.startswith(_FRAMES_OF_MODULES):
+    code = frame.f_code
+    if code.co_filename.startswith(_FRAMES_OF_MODULES) or code.co_name in _PASSING_ON:
         return True
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     return package == "torch" or package.startswith("allocbench_inside")

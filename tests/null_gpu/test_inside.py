@@ -459,8 +459,9 @@ def test_what_a_read_returns(
 
 
 def test_sites_are_those_of_the_program() -> None:
-    inner = called("torch.nn", "forward", "inner", lambda: call_site(sys._getframe(1)))
-    assert inner.startswith("test_inside.py:")  # the first that is not PyTorch's
+    for module, function in (("torch.nn", "forward"), ("monai", "__torch_function__")):
+        inner = called(module, function, "inner", lambda: call_site(sys._getframe(1)))
+        assert inner.startswith("test_inside.py:")  # the first that is not PyTorch's
     outer = called("other", "main", "y" * 90, lambda: call_site(sys._getframe(1)))
     assert outer == "program.py:2 return run() # ..."
 

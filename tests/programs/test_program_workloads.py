@@ -508,6 +508,7 @@ def test_how_a_program_is_named() -> None:
             "a.py: error: unk",
         ),
         (["ValueError: bad", "error: exit code 1", "==="], "ValueError: bad"),
+        (["no compiler", "W1127 12:55 x", "E1127 12:55 1 torch/distributed/elastic/a.py"], "no"),
         (["KeyError: 'a'", "EOFError"], "KeyError"),
         (["KeyError: 'a'", "subprocess.CalledProcessError: Command 'x' ..."], "KeyError"),
         (["subprocess.CalledProcessError: Command 'x' ..."], "subprocess.CalledProcessError"),
