@@ -7,6 +7,7 @@
 #include <cstring>
 #include <mutex>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -57,12 +58,33 @@ int launched_here(void const* function, Handle stream) {
   return kSuccess;
 }
 
-// A launch by the driver. Outside of PyTorch's operators, it may write to every address that this
-// thread was given since the last launch. If it was given none, it may write anywhere.
-int launched_by_driver(Handle stream) {
+// Programs of NVRTC with one kernel: which of its arguments are pointers. The handle of a program
+// is also that of its module and of its function.
+struct Compiled : Only<Compiled> {
+  std::mutex mutex;
+  std::unordered_map<Handle, std::vector<bool>> programs;
+
+  std::vector<bool> pointers(Handle program) {
+    std::lock_guard const lock(mutex);
+    auto const found = programs.find(program);
+    return found == programs.end() ? std::vector<bool>() : found->second;
+  }
+};
+
+Handle loaded(Handle from) {
+  return Compiled::get().pointers(from).empty() ? Machine::get().new_handle() : from;
+}
+
+// A launch by the driver. Outside of PyTorch's operators, it may write to every address that is an
+// argument, or that this thread was given since the last launch. If none is known, it may write
+// anywhere.
+int launched_by_driver(Handle stream, Handle function = nullptr, Address** arguments = nullptr) {
   launched(stream);
   auto& pointers = ThreadObject<Pointers>::get().given;
   if (!in_operator()) {
+    auto const written = Compiled::get().pointers(function);
+    for (Size n = 0; arguments != nullptr && n < written.size(); ++n)
+      if (written[n]) pointers.push_back(*arguments[n]);
     if (pointers.empty()) Values::get().forget_everything();
     for (Address const address : pointers) Values::get().forget_followed_at(address);
   }
@@ -79,6 +101,20 @@ void launched(Handle stream) {
   Streams::get().enqueue(stream);
   Values::get().forget_all();
   kernel_in_operator();
+}
+
+void compiled(Handle program, std::string_view source) {
+  Size const kernel = source.find("__global__"), end = source.find(')', kernel);
+  if (end == source.npos || source.rfind("__global__") != kernel) return;
+  auto const head = source.substr(kernel, end - kernel);
+  if (head.find('<') != head.npos || head.find("bounds") != head.npos) return;
+  std::vector<bool> pointers(1);
+  for (char const letter : head) {
+    if (letter == ',') pointers.push_back(false);
+    if (letter == '*') pointers.back() = true;
+  }
+  std::lock_guard const lock(Compiled::get().mutex);
+  Compiled::get().programs[program] = pointers;
 }
 
 void pointer_given(Address address) { ThreadObject<Pointers>::get().given.push_back(address); }
@@ -175,9 +211,9 @@ NULL_GPU_API int null_cuFuncGetAttribute(int* value, int attribute, Handle) {
 }
 
 NULL_GPU_GIVES(cuLaunchKernel,
-               (Handle, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
-                Handle stream),
-               launched_by_driver(stream))
+               (Handle function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                unsigned, Handle stream, Address** arguments),
+               launched_by_driver(stream, function, arguments))
 NULL_GPU_ALIASES(null_cuLaunchKernel, null_cuLaunchCooperativeKernel);
 NULL_GPU_GIVES(cuLaunchKernelEx, (DriverLaunchConfig const* config),
                launched_by_driver(config->stream))
@@ -205,10 +241,11 @@ NULL_GPU_DOES(cudaOccupancyMaxActiveClusters, (int* clusters, void const*, void 
               *clusters = Machine::get().settings().multiprocessors)
 NULL_GPU_ALIASES(null_cudaOccupancyMaxActiveClusters, null_cuOccupancyMaxActiveClusters);
 
-// What is loaded or found has a handle, and nothing else.
-NULL_GPU_DOES(cuModuleLoadData, (Handle * module, void const*),
-              *module = Machine::get().new_handle())
-NULL_GPU_ALIASES(null_cuModuleLoadData, null_cuModuleLoadDataEx, null_cuModuleLoad,
-                 null_cuModuleGetFunction, null_cuLibraryLoadData, null_cudaLibraryLoadData,
+// What is loaded or found has a handle, and nothing else. The code of NVRTC begins with one.
+NULL_GPU_DOES(cuModuleLoadData, (Handle * module, Handle const* code), *module = loaded(*code))
+NULL_GPU_ALIASES(null_cuModuleLoadData, null_cuModuleLoadDataEx);
+NULL_GPU_DOES(cuModuleGetFunction, (Handle * function, Handle module), *function = loaded(module))
+NULL_GPU_DOES(cuModuleLoad, (Handle * module, void const*), *module = Machine::get().new_handle())
+NULL_GPU_ALIASES(null_cuModuleLoad, null_cuLibraryLoadData, null_cudaLibraryLoadData,
                  null_cudaLibraryLoadFromFile, null_cudaLibraryGetKernel,
                  null_cudaLibraryGetUnifiedFunction);

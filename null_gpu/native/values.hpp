@@ -176,6 +176,8 @@ inline constexpr Size kMostFollowed = Size{512} << 20;
 // Records work on a stream that may have written to any device memory. PyTorch's operators say
 // which tensors they change. Kernels of other libraries do not.
 void launched(Handle stream);
+// Notes the source of a program of NVRTC: its kernel may write only where its arguments point.
+void compiled(Handle program, std::string_view source);
 // A program asks for the device's address of memory, as Triton does for each argument of a kernel.
 void pointer_given(Address address);
 

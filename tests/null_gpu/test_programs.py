@@ -134,6 +134,7 @@ def test_values_that_the_host_knows_are_read_and_shapes_have_their_sizes(
         "without padding": [3, 6],
         "compiled": [],
         "scripted": 9.0,
+        "fused": [3, 4],
     }
     left = summary(tmp_path)
     assert sum(left.reads.values()) == 4

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 _OPERATOR = re.compile(r"\bat::_ops::(\w+)::(?:call|redispatch)")
 _MAKES_TENSORS = re.compile(r"(?:aten::)?(?:new_)?(?:empty|resize)(?:_|\b)")
-_INSTALLED = re.compile(r"(?:^|[/\\])(?:site|dist)-packages[/\\]")
-_TORCH = re.compile(_INSTALLED.pattern + r"torch[/\\]")
+_PACKAGES = r"(?:^|[/\\])(?:site|dist)-packages[/\\]"
+_INSTALLED = re.compile(_PACKAGES + r"|[/\\](?:bin|Scripts)[/\\][\w-]+$")  # or bin/yolo
+_TORCH = re.compile(_PACKAGES + r"torch[/\\]")
 _NO_PROGRAM = re.compile(
     _TORCH.pattern
     + r"|/lib/python3[^/]*/(?!(?:site|dist)-packages/)|\\Lib\\(?!site-packages\\)"  # Python's

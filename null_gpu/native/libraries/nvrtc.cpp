@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "null_gpu/native/machine.hpp"
+#include "null_gpu/native/values.hpp"
 
 using namespace allocbench::null_gpu;
 
@@ -24,7 +25,8 @@ NULL_GPU_API int null_nvrtcVersion(int* major, int* minor) {
   return kSuccess;
 }
 
-NULL_GPU_DOES(nvrtcCreateProgram, (Handle * program), *program = Machine::get().new_handle())
+NULL_GPU_DOES(nvrtcCreateProgram, (Handle * program, char const* source),
+              compiled(*program = Machine::get().new_handle(), source))
 NULL_GPU_TEXTS(nvrtcGetErrorString)
 NULL_GPU_DOES(nvrtcGetLoweredName, (Handle, char const* name, char const** lowered),
               *lowered = name)
@@ -32,7 +34,8 @@ NULL_GPU_DOES(nvrtcGetLoweredName, (Handle, char const* name, char const** lower
 NULL_GPU_API int null_nvrtcGetPTXSize(Handle, Size* size) { return size_is(size, kCode); }
 NULL_GPU_ALIASES(null_nvrtcGetPTXSize, null_nvrtcGetCUBINSize);
 NULL_GPU_API int null_nvrtcGetProgramLogSize(Handle, Size* size) { return size_is(size, 1); }
-NULL_GPU_DOES(nvrtcGetPTX, (Handle, char* out), std::memset(out, 0, kCode))
+NULL_GPU_DOES(nvrtcGetPTX, (Handle program, char* out),
+              std::memcpy(std::memset(out, 0, kCode), &program, sizeof program))
 NULL_GPU_ALIASES(null_nvrtcGetPTX, null_nvrtcGetCUBIN);
 NULL_GPU_DOES(nvrtcGetProgramLog, (Handle, char* log), *log = '\0')
 NULL_GPU_DOES(cuptiGetResultString, (int, char const** text), *text = "the null GPU has no CUPTI")

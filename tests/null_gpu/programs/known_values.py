@@ -138,4 +138,15 @@ def scripted(x: torch.Tensor, count: int) -> torch.Tensor:
 
 
 seen["scripted"] = float(len(scripted(x, 5)) - 8)
+
+
+@torch.jit.script
+def fused(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x * y + 1).tanh() * x  # a kernel of its own from the third call on
+
+
+starts, weight = torch.tensor([0, 3, 7]).cuda(), torch.randn(7, device="cuda", requires_grad=True)
+for _ in range(4):
+    fused(weight, weight + 1).sum().backward()
+seen["fused"] = (starts[1:] - starts[:-1]).tolist()
 print(json.dumps(seen))
