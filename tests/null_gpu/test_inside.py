@@ -483,6 +483,7 @@ def test_workspaces_are_added_to_snapshots() -> None:
     library = SimpleNamespace(
         null_workspace_rules=lambda: b"gemm fft",
         null_workspace_bound=lambda: 9,
+        null_workspaces_forgone=lambda: 2,
         null_workspaces=tell,
         null_workspaces_unknown=count,
     )
@@ -490,6 +491,7 @@ def test_workspaces_are_added_to_snapshots() -> None:
     told = [(0, 77, 4096, 512, "fft"), (1, 78, 0, 64, "gemm")]
     assert found.uses() == told
     assert (found.unknown(), found.bound()) == ({"fft": 5}, 9)
+    assert found.forgone() == 2
     memory = SimpleNamespace(_snapshot=lambda device=None: {"segments": [device]})
     found.watch(SimpleNamespace(cuda=SimpleNamespace(memory=memory)))
     assert memory._snapshot(3) == {"segments": [3], KEY: told}
