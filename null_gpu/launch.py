@@ -33,6 +33,11 @@ _ROOT = Path(__file__).parents[2]
 _REPORT = ".null.json"  # of a process
 _SITES = 3  # named in a note
 _NOWHERE = "no line that it names read a computed value"
+_BENCHMARK = (
+    "cudnn.benchmark is on: the first time that a convolution runs, cuDNN tries algorithms with"
+    " much of the memory that is free, and PyTorch then gives it back. On a GPU, the reserved peak"
+    " can therefore be higher than here, but the program needs no more"
+)
 _WITHOUT_KERNELS = (
     "was built without kernels for this card, on which the program will fail; the bytes are those"
     " of a build that has them"
@@ -76,7 +81,7 @@ class Summary:
     value chosen by the user. unused: the names of such values that no process read. unknown:
     requests of NVIDIA's libraries for a workspace that got 0 bytes, by rule of `workspaces.json`.
     workspace: bytes that one of them may ask for on a real GPU. forgone: convolutions that did
-    without their workspace, such as for lack of memory.
+    without their workspace, such as for lack of memory. benchmark: whether cuDNN tries algorithms.
     shared: whether PyTorch's allocator waited for another stream before it reused a block.
     without_kernels: the version of PyTorch if it was built without kernels for the card, else "".
     outside: bytes that libraries held on a GPU outside of PyTorch, by library, when they were most;
@@ -92,6 +97,7 @@ class Summary:
     unknown: Mapping[str, int] = field(default_factory=dict)
     workspace: int = 0
     forgone: int = 0
+    benchmark: bool = False
     shared: bool = False
     unrelated: bool = False
     unused: Sequence[str] = ()
@@ -236,6 +242,7 @@ def summary(folder: str | Path) -> Summary:
         unknown=total("unknown"),
         workspace=max((report["workspace"] for report in reports), default=0),
         forgone=sum(report["forgone"] for report in reports),
+        benchmark=any(report["benchmark"] for report in reports),
         shared=any(report["shared"] for report in reports),
         unrelated=all(report["unrelated"] or not report["reads"] for report in reports),
         unused=sorted(set.intersection(*unused)) if unused else [],
@@ -252,6 +259,7 @@ def notes(summary: Summary, limits: Limits | None = None) -> list[str]:
         *_notes_on_reads(summary, limits or Limits()),
         *(f"--value {name} has no effect: {_NOWHERE}" for name in summary.unused),
         *_notes_on_workspaces(summary.unknown),
+        *([_BENCHMARK] if summary.benchmark else []),
         *(
             f"{library} held {units.size(size)} of the GPU's memory outside of PyTorch"
             for library, size in summary.outside.items()

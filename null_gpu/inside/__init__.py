@@ -213,6 +213,8 @@ class Process:
         report |= {"unused": reads.unused, "without_kernels": self._without_kernels()}
         report |= {"kernels": counters[5], "unknown": self._workspaces.unknown()}
         report |= {"workspace": self._workspaces.bound(), "forgone": self._workspaces.forgone()}
+        tried = self._torch.backends.cudnn.benchmark and self._workspaces.has_convolutions()
+        report |= {"benchmark": bool(tried)}
         self._core.null_outside.restype = ctypes.c_char_p
         held = self._core.null_outside().decode().splitlines()
         of_libraries = (line.partition(" ") for line in held)

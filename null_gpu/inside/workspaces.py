@@ -67,6 +67,11 @@ class Workspaces:
         self._core.null_workspaces_unknown(counts)
         return +Counter(dict(zip(self._rules, counts, strict=True)))
 
+    def has_convolutions(self) -> bool:
+        """Whether a convolution was computed by cuDNN."""
+        rule = "convolution_workspace"
+        return bool(self.unknown()[rule]) or any(use[-1] == rule for use in self.uses())
+
     def forgone(self) -> int:
         """How many convolutions did without their workspace, such as for lack of memory."""
         return int(self._core.null_workspaces_forgone())

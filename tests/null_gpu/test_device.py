@@ -87,13 +87,15 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
         told |= {"unknown": {"solver_workspace": number}, "unrelated": False}
         told |= {"shared": number == 1, "outside": {"a.so": number << 20, "b.so": number << 30}}
         told |= {"unused": ["lss", f"rank{number}"], "without_kernels": "2.13.0" * (1 - number)}
-        told |= {"workspace": number << 20, "forgone": 3}
+        told |= {"workspace": number << 20, "forgone": 3, "benchmark": number == 1}
         (tmp_path / f"{number}.null.json").write_text(json.dumps(told))
     found = summary(tmp_path)
     assert (found.kernels, found.unknown) == (10, {"solver_workspace": 1})
-    assert (found.workspace, found.forgone) == (1 << 20, 6)
+    assert (found.workspace, found.forgone, found.benchmark) == (1 << 20, 6, True)
     assert found.shared
-    assert notes(found) == [
+    lines = notes(found)
+    assert lines.pop(-3).startswith("cudnn.benchmark is on: ")
+    assert lines == [
         "PyTorch 2.13.0 was built without kernels for this card, on which the program will fail;"
         " the bytes are those of a build that has them",
         "24 reads of computed values, 1 of them set by --value, the others 0; "

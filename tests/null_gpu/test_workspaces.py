@@ -267,7 +267,7 @@ def test_convolutions_of_other_kinds_ask_for_about_what_was_measured(
     part: str, calls: int, least_close: float, most_wrong: float, tmp_path: Path
 ) -> None:
     measured = json.loads((H100 / f"{part}.json").read_text())["measured"]
-    found = seen_on_null("workspace_sizes", tmp_path, part, on="null:h100")
+    found = seen_on_null("convolution_workspaces", tmp_path, part, on="null:h100")
     found.pop("cudnn")
     measured = {name: requests for name, requests in measured.items() if name in found}
     assert found.keys() == measured.keys()
@@ -285,7 +285,7 @@ def test_without_memory_for_a_workspace_convolutions_find_another_way_as_on_an_h
     tmp_path: Path,
 ) -> None:
     measured = json.loads((H100 / "layers.json").read_text())["measured"]
-    found = seen_on_null("workspace_sizes", tmp_path, "refused", on="null:h100")
+    found = seen_on_null("convolution_workspaces", tmp_path, "refused", on="null:h100")
     assert len(found) == 120
     for sides in (measured, found):
         requests = {name: sides[name] for name in found}
@@ -312,6 +312,20 @@ def test_a_convolution_without_memory_for_its_workspace_goes_on(tmp_path: Path) 
     told = " ".join(done.stderr.split())
     assert "3 convolutions found no memory for a workspace and went on without it" in told
     assert done.stdout.startswith("FITS")
+    assert "cudnn.benchmark" not in told
+    path.write_text(f"import torch\ntorch.backends.cudnn.benchmark = True\n{REFUSED}")
+    done = asked("check", "--device", "null:h100", "--", python(), str(path))
+    assert "cudnn.benchmark is on" in " ".join(done.stderr.split())
+
+
+def test_convolutions_that_are_tried_first_need_more_only_in_their_first_call() -> None:
+    """What the note on `cudnn.benchmark` says, as it was measured."""
+    measured = json.loads((H100 / "benchmarked.json").read_text())["measured"]
+    firsts = {name: requests for name, requests in measured.items() if name.endswith("1")}
+    assert len(firsts) == 2 * 148
+    more = [max(sizes) - max(measured[f"{name[:-1]}2"]) for name, sizes in firsts.items()]
+    assert max(more) > 13 << 30
+    assert min(more) >= 0
 
 
 def test_no_measured_convolution_asked_for_five_times_its_tensors() -> None:
