@@ -9,7 +9,9 @@ _NAMES = (
     r"(?:token|secret|pass(?:w(?:or)?d)?|pwd|passphrase|credentials?"
     r"|(?:api|access|private|secret)[-_.]?key|(?<=[a-z0-9][-_.])key)"
 )
-_SECRET = rf"[\w.-]*(?<![a-z0-9]){_NAMES}"
+_FIELDS = r"(?:image|video|audio|text|caption|prompt|label|target|input|output|data|sort|map)s?"
+"""The keys of these are names of fields in data sets."""
+_SECRET = rf"(?![\w.-]*(?<![a-z0-9]){_FIELDS}[-_.]key)[\w.-]*(?<![a-z0-9]){_NAMES}"
 _SECRET_OPTION = re.compile(rf"-{_SECRET}", re.IGNORECASE)
 _SECRET_IN_WORD = re.compile(
     rf"""((?<![\w.-]){_SECRET}(?:=|["']\s*:\s*)|(?<!\S)-{_SECRET}\s+)\S+""", re.IGNORECASE

@@ -39,6 +39,7 @@ def test_secrets_are_hidden(command: list[str], shown: list[str]) -> None:
         ["x", "--tokenizer", "gpt2", "--max-tokens", "512", "--tokens=9"],
         ["x", "--key", "batch", "--keys=9", "--passes", "3", "--monkey", "3", "--bearer", "3"],
         ["x", "--prompt", "the secret of a token is a password"],
+        ["x", "--image_key", "image", "--data.text-key=a", "--sort_key", "b"],
         ["x", "https://host/a@b", "me@host:file", "hf_model"],
     ],
 )
