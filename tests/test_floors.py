@@ -58,7 +58,7 @@ MOST_LINES = 600
 MOST_LINES_OF_A_STRATEGY = 300
 MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
     "allocators": 22_421,
-    "allocbench/base": 1_337,
+    "allocbench/base": 1_339,
     "allocbench/commands": 4_766,
     "allocbench/output": 651,
     "allocbench/programs": 1_348,
