@@ -157,12 +157,12 @@ def truth_other_card() -> str:
                 else:
                     same[row["name"]] = error
     unlike = {name: error for name, error in same.items() if error}
-    listed = ", ".join(f"`{name}` {error:+.2%}" for name, error in unlike.items())
+    listed = ", ".join(f"`{name}` ({error:+.2%})" for name, error in unlike.items())
     return (
         f"The runs of both rounds were repeated on an {provenance['gpu']} with the same driver, on"
         f" {provenance['date'][:10]}. {len(same)} of those without a limit and without"
-        f" `torch.compile` had the same versions of all packages there. {len(same) - len(unlike)}"
-        f" of them reserved exactly as many bytes as on the H100; the others: {listed}."
+        f" `torch.compile` had the same versions of all packages there. Except for {listed}, they"
+        " reserved exactly as many bytes as on the H100."
         f" {len(compiled)} compiled ones differ by up to {max(map(abs, compiled)):.1%}, as"
         " Inductor chooses kernels by time. Of the"
         f" {limited} runs under a limit, {alike} ended as on the H100."
