@@ -205,8 +205,8 @@ DRAWN = (
     Bug(
         "a kernel of the driver takes no time",
         "null_gpu/native/kernels.cpp",
-        "int launched_by_driver(Handle stream) {\n  launched(stream);\n",
-        "int launched_by_driver(Handle stream) {\n  if (stream == nullptr) launched(stream);\n",
+        "arguments = nullptr) {\n  launched(stream);\n",
+        "arguments = nullptr) {\n  if (stream == nullptr) launched(stream);\n",
         ("tests/null_gpu/test_driver.py::test_late_events_are_ready_after_any_wait",),
     ),
     Bug(
