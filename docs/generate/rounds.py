@@ -18,6 +18,7 @@ from docs.generate.truth import (
     errors,
     later,
     measured_peak,
+    other_card,
     requested,
     result,
     with_peaks,
@@ -138,34 +139,16 @@ def _far(found: Iterable[Compared]) -> str:
 
 def truth_other_card() -> str:
     """The runs of both later rounds on an H200, beside those on an H100."""
-    same, compiled, limited, alike = dict[str, float](), list[float](), 0, 0
-    for name in ("second", "third"):
-        provenance, there = measured_report.read(RESULTS / "h200" / f"{name}.jsonl")
-        _, here = measured_report.read(RESULTS / name / "measured.jsonl")
-        measured = {row["name"]: row for row in here if "result" in row}
-        for row in there:
-            ours, theirs = measured.get(row.get("name", ""), {}).get("result"), row.get("result")
-            if not ours or not theirs:
-                continue
-            if row["limit"] is not None:
-                limited, alike = limited + 1, alike + (ours["oom"] == theirs["oom"])
-            elif ours["versions"] == theirs["versions"]:
-                peaks = [one["stages"][-1]["peak_reserved"] for one in (theirs, ours)]
-                error = peaks[0] / peaks[1] - 1
-                if "compiled" in row["name"]:
-                    compiled.append(error)
-                else:
-                    same[row["name"]] = error
-    unlike = {name: error for name, error in same.items() if error}
-    listed = ", ".join(f"`{name}` ({error:+.2%})" for name, error in unlike.items())
+    provenance, _ = measured_report.read(RESULTS / "h200" / "third.jsonl")
+    same, compiled, alike = other_card()
+    listed = ", ".join(f"`{name}` ({error:+.2%})" for name, error in same.items() if error)
     return (
         f"The runs of both rounds were repeated on an {provenance['gpu']} with the same driver, on"
         f" {provenance['date'][:10]}. {len(same)} of those without a limit and without"
         f" `torch.compile` had the same versions of all packages there. Except for {listed}, they"
-        " reserved exactly as many bytes as on the H100."
-        f" {len(compiled)} compiled ones differ by up to {max(map(abs, compiled)):.1%}, as"
-        " Inductor chooses kernels by time. Of the"
-        f" {limited} runs under a limit, {alike} ended as on the H100."
+        f" reserved exactly as many bytes as on the H100. {len(compiled)} compiled ones differ by"
+        f" up to {max(map(abs, compiled)):.1%}, as Inductor chooses kernels by time. Of the"
+        f" {len(alike)} runs under a limit, {sum(alike)} ended as on the H100."
     )
 
 

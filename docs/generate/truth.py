@@ -74,12 +74,37 @@ def table(headings: Sequence[str], rows: Iterable[Iterable[str]], right: int = 1
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def other_card() -> tuple[dict[str, float], list[float], list[bool]]:
+    """The runs of the later rounds on an H200, beside those on an H100.
+
+    Returns the differences of reserved peaks by run, where all packages had the same versions;
+    those of compiled runs; and whether runs under a limit ended alike.
+    """
+    same, compiled, alike = dict[str, float](), list[float](), list[bool]()
+    for name in ("second", "third"):
+        here, there = (
+            {row["name"]: row for row in measured_report.read(path)[1] if row.get("result")}
+            for path in (RESULTS / name / "measured.jsonl", RESULTS / "h200" / f"{name}.jsonl")
+        )
+        for run in sorted(here.keys() & there.keys()):
+            ours, theirs = here[run]["result"], there[run]["result"]
+            peaks = [one["stages"][-1].get("peak_reserved", 0) for one in (theirs, ours)]
+            if here[run]["limit"] is not None:
+                alike.append(ours["oom"] == theirs["oom"])
+            elif ours["versions"] == theirs["versions"] and "compiled" in run:
+                compiled.append(peaks[0] / peaks[1] - 1)
+            elif ours["versions"] == theirs["versions"]:
+                same[run] = peaks[0] / peaks[1] - 1
+    return same, compiled, alike
+
+
 def exactness() -> str:
-    """How exact predictions are, in two sentences."""
+    """How exact predictions are, in some sentences."""
     every = (measured(BEFORE)[CONVOLUTIONS[0]], later("second"), later("third"))
     rounds = [with_peaks(found) for found in every]
     training = with_peaks(later("second"), "language")
     exact = sum(abs(one.error or 0) < WITHOUT_ERROR for one in training)
+    other, *_ = other_card()
     medians = [
         _percent(median([abs(one.error or 0) for one in found]))  # all of them have an error
         for found in rounds
@@ -91,6 +116,8 @@ def exactness() -> str:
         f" corrected, it is {medians[1]}, and {exact} of {len(training)} training runs of language"
         " models have [no error](#agreement-with-real-gpus). In the third"
         f" ({len(rounds[2])} programs of other kinds), it is {medians[2]}."
+        f" [An H200](docs/truth.md#on-an-h200) reserves what an H100 does in"
+        f" {[*other.values()].count(0)} of {len(other)} programs."
     )
 
 
