@@ -71,6 +71,13 @@ struct Compiled : Only<Compiled> {
   }
 };
 
+// The handle with which the code of NVRTC begins. Other code has any alignment, or is missing.
+Handle program_of(void const* code) {
+  Handle program = nullptr;
+  if (code != nullptr) std::memcpy(&program, code, sizeof program);
+  return program;
+}
+
 Handle loaded(Handle from) {
   return Compiled::get().pointers(from).empty() ? Machine::get().new_handle() : from;
 }
@@ -242,7 +249,8 @@ NULL_GPU_DOES(cudaOccupancyMaxActiveClusters, (int* clusters, void const*, void 
 NULL_GPU_ALIASES(null_cudaOccupancyMaxActiveClusters, null_cuOccupancyMaxActiveClusters);
 
 // What is loaded or found has a handle, and nothing else. The code of NVRTC begins with one.
-NULL_GPU_DOES(cuModuleLoadData, (Handle * module, Handle const* code), *module = loaded(*code))
+NULL_GPU_DOES(cuModuleLoadData, (Handle * module, void const* code),
+              *module = loaded(program_of(code)))
 NULL_GPU_ALIASES(null_cuModuleLoadData, null_cuModuleLoadDataEx);
 NULL_GPU_DOES(cuModuleGetFunction, (Handle * function, Handle module), *function = loaded(module))
 NULL_GPU_DOES(cuModuleLoad, (Handle * module, void const*), *module = Machine::get().new_handle())

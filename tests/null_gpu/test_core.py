@@ -399,3 +399,15 @@ seen["twice"] = gpu.null_cudaUserObjectRelease(shared, 1)
         "released": [7, 8],
         "twice": 1,
     }
+
+
+MODULES = """
+text = ctypes.create_string_buffer(b"x.version 8.0 .target sm_90")
+handle = c_void_p()
+for name, code in (("missing", None), ("odd", ctypes.addressof(text) + 1)):
+    seen[name] = [gpu.null_cuModuleLoadData(byref(handle), c_void_p(code)), bool(handle.value)]
+"""
+
+
+def test_code_of_any_alignment_or_none_is_loaded() -> None:
+    assert seen(MODULES) == {"missing": [0, True], "odd": [0, True]}

@@ -22,11 +22,10 @@
 // - Floats are written without a copy if they have 64 channels or become 97 to 192 of at most 96.
 // - Images of less than four channels need nothing with small filters, and NHWC is copied to NCHW.
 // - Few floats of small images, and sounds of one channel, need nothing.
-// - Groups of channels are copied, too, and padded to a power of two of less than 64 in both
-// layouts.
-//   The gradient of the filter copies floats in NHWC to NCHW, as it does for volumes of less than
-//   64 channels. A filter for each channel has partial sums of its gradient in NHWC; those of large
-//   filters are as large as eight images.
+// - Groups of channels are copied, too. Those of less than 64 are padded to a power of two, in both
+//   layouts. The gradient of the filter copies floats in NHWC to NCHW, as it does for volumes of
+//   less than 64 channels. A filter for each channel has partial sums of its gradient in NHWC;
+//   those of large filters are as large as eight images.
 //
 // On other cards, published peaks show that convolutions of one pixel of floats with few channels
 // have a workspace with some batches (docs/truth.md). Nothing public says when, or how large it is,
