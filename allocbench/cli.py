@@ -9,7 +9,6 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
-from inspect import cleandoc
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, NoReturn
@@ -20,7 +19,7 @@ from typer.exceptions import TyperException
 
 from allocbench.base.errors import UserError
 from allocbench.base.text import command_text, one_line
-from allocbench.commands import COMMANDS, EXAMPLES
+from allocbench.commands import COMMANDS, EXAMPLES, described
 from allocbench.output import stdout
 
 _OBJECTS_BETWEEN_COLLECTIONS = 100_000
@@ -183,12 +182,6 @@ def _allocbench(
     """Say whether a program fits a GPU and what would help, and compare memory allocators."""
 
 
-def _help(docstring: str) -> str:
-    """A docstring without line breaks inside paragraphs; the terminal wraps them."""
-    paragraphs = cleandoc(docstring).split("\n\n")
-    return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
-
-
 def _epilog(examples: Sequence[str]) -> str:
     return "\n".join(["Examples:", *(f"  $ {example}" for example in examples)])
 
@@ -198,14 +191,14 @@ def _loaded(name: str) -> Any:
     (command,) = (listed for listed in COMMANDS if listed.name == name)
     module = command.load()
     docstring = module.run.__doc__ or command.summary  # python -OO keeps no docstrings
-    help_, epilog = _help(docstring), _epilog(module.EXAMPLES)
+    epilog = _epilog(module.EXAMPLES)
     parts = getattr(module, "PARTS", None)
     if parts is None:
         from allocbench.commands.program_command import ProgramCommand, takes_program
 
         alone = typer.Typer(add_completion=False)
         kind = ProgramCommand if takes_program(module.run) else TyperCommand
-        alone.command(name, cls=kind, help=help_, epilog=epilog)(module.run)
+        alone.command(name, cls=kind, epilog=epilog)(module.run)
     else:
         alone = typer.Typer(
             cls=_PartsGroup,
@@ -214,10 +207,10 @@ def _loaded(name: str) -> Any:
             subcommand_metavar="[PART]",
             result_callback=lambda tables: tables and module.show(tables),
         )
-        alone.callback(invoke_without_command=True, help=help_, epilog=epilog)(module.run)
+        alone.callback(invoke_without_command=True, epilog=epilog)(module.run)
         for part, tables in parts.items():
             alone.command(part, cls=_QuickCommand, help=tables.__doc__)(tables)
-    return typer.main.get_command(alone)
+    return described(typer.main.get_command(alone), docstring)
 
 
 def _app() -> typer.Typer:

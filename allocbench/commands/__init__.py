@@ -1,76 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
 """THE list of commands. Each is a module with `run` and `EXAMPLES`, imported when it is run.
 
-The summary of a command is the first paragraph of the docstring of its `run`; it is repeated here
-so that `allocbench --help` imports none of them.
+The docstring of `run` is the help of the command: its first paragraph is the line in
+`allocbench --help`, which imports none of them, and "Options:" says what each parameter means.
 """
 
+import re
 from dataclasses import dataclass
 from importlib import import_module
+from inspect import cleandoc
+from pathlib import Path
 from types import ModuleType
+from typing import Any
+
+_SUMMARY = re.compile(r'^def run\(.*?\n    """(.*?)(?:\n\n|""")', re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command, its line in the help, and the group that it is shown in."""
+    """A command, and the group of the help that it is shown in."""
 
     name: str
-    summary: str
     group: str
+
+    @property
+    def summary(self) -> str:
+        """The first paragraph of its help, read without importing its module."""
+        source = Path(__file__).with_name(f"{self.name}.py").read_text(encoding="utf-8")
+        found = _SUMMARY.search(source)
+        assert found is not None
+        return " ".join(found[1].split())
 
     def load(self) -> ModuleType:
         """The module of the command."""
         return import_module(f"{__name__}.{self.name}")
 
 
-SUMMARIES = {
-    "Questions": {
-        "check": "Say whether a program fits a card, what helps if not, and who holds the memory.",
-        "fit": "Find the smallest device on which each allocator completes a trace.",
-        "explain": "Explain the first request that fails: was the device full, or its free memory"
-        " fragmented?",
-        "whatif": "Show which change of a training program would save how much memory.",
-        "diff": "Show what changed between two traces, two allocators, or two values of a program's"
-        " option.",
-        "tune": "Search the settings of an allocator for the smallest device that is enough, then"
-        " for time.",
-        "recommend": "Recommend a setting or an allocator, with the reason, how sure that is, and"
-        " how to switch.",
-        "serving": "Show what fills a card when vLLM or SGLang serves a model on it, and the share"
-        " to give it.",
-    },
-    "Allocators": {
-        "list": "List allocators, workloads, devices, workspaces, planners and formats, and their"
-        " options.",
-        "compare": "Replay workloads through allocators and compare memory, fragmentation and"
-        " time.",
-        "replay": "Replay a trace through one allocator and show every metric.",
-        "sweep": "Run every workload through every allocator on every device, in many processes.",
-        "report": "Make a report from saved results.",
-        "league": "Rank allocators and planners on a frozen set of workloads.",
-        "conform": "Try which promises of an allocator hold: one from the list, or one of your"
-        " own.",
-        "plan": "Assign an offset to every block of a trace, with all lifetimes known.",
-    },
-    "Traces": {
-        "inspect": "Show the origin, events, features and sizes of a trace, and its load over"
-        " time.",
-        "convert": "Convert a trace in any format to Parquet, or to plain CSV op,id,size.",
-    },
-    "On a GPU, or on a null GPU": {
-        "record": "Run a command and record what its PyTorch programs request from the GPU"
-        " allocator.",
-        "run": "Run an unmodified PyTorch program on any allocator and show what it did to the"
-        " GPU.",
-        "verify": "Verify `caching` against recordings of real GPUs.",
-    },
+_GROUPS = {
+    "Questions": "check fit explain whatif diff tune recommend serving",
+    "Allocators": "list compare replay sweep report league conform plan",
+    "Traces": "inspect convert",
+    "On a GPU, or on a null GPU": "record run verify",
 }
-"""By group: each command with its line in the help."""
-COMMANDS = tuple(
-    Command(name, summary, group)
-    for group, summaries in SUMMARIES.items()
-    for name, summary in summaries.items()
-)
+COMMANDS = tuple(Command(name, group) for group, names in _GROUPS.items() for name in names.split())
+
+
+def described(command: Any, docstring: str) -> Any:
+    """A command of typer with its help from a docstring, in which the terminal wraps paragraphs.
+
+    They may be followed by "Options:" and a line for each parameter, "    name: meaning", with
+    lines that are indented further if it is long.
+    """
+    text, _, listed = cleandoc(docstring).partition("\n\nOptions:\n")
+    command.help = "\n\n".join(part.replace("\n", " ") for part in text.split("\n\n"))
+    meanings = dict(re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", listed, re.MULTILINE))
+    for parameter in command.params:
+        if parameter.name in meanings:
+            parameter.help = " ".join(meanings[parameter.name].split())
+    return command
+
 
 EXAMPLES = (
     "allocbench check --device l4 -- python train.py",

@@ -61,22 +61,9 @@ def run(
     allocator: options.Allocator = "caching",
     model: options.Model = None,
     vary: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME[=A..B]",
-            help="Find the largest value of the program's option --NAME with which it fits, also"
-            " together with a setting, among A..B; default: 1 to the value in the command.",
-            rich_help_panel=options.OF_PROGRAM,
-        ),
+        str | None, typer.Option(metavar="NAME[=A..B]", rich_help_panel=options.OF_PROGRAM)
     ] = None,
-    everything: Annotated[
-        bool,
-        typer.Option(
-            "--all",
-            help="Also show every change that was tried, everything that holds memory, what is"
-            " assumed, and which commands tell more.",
-        ),
-    ] = False,
+    everything: Annotated[bool, typer.Option("--all")] = False,
     json: Annotated[str | None, options.json_option("the answers")] = None,
     html: options.Html = None,
 ) -> None:
@@ -89,6 +76,12 @@ def run(
 
     Several inputs or devices are a table. The exit code is 0 if everything fits as it is, 1 if
     something does not, and 2 if that cannot be told.
+
+    Options:
+        vary: Find the largest value of the program's option --NAME with which it fits, also
+            together with a setting, among A..B; default: 1 to the value in the command.
+        everything: Also show every change that was tried, everything that holds memory, what is
+            assumed, and which commands tell more.
     """
     from allocbench.inputs.devices import recorded_on
     from allocbench.programs import program

@@ -53,14 +53,7 @@ def run(
     everything: options.Everything = False,
     json: options.Json = None,
     html: options.Html = None,
-    bundled: Annotated[
-        str | None,
-        typer.Option(
-            "--results",
-            metavar="FILE",
-            help="Write rows and the data of charts, for `report`; - is standard output.",
-        ),
-    ] = None,
+    bundled: Annotated[str | None, typer.Option("--results", metavar="FILE")] = None,
 ) -> None:
     """Replay workloads through allocators and compare memory, fragmentation and time.
 
@@ -70,6 +63,9 @@ def run(
     table marks the best and the worst of the allocators that can be recommended; the others are
     floors, shown for comparison. No table is printed if rows or the report go to standard output.
     On a terminal, a long comparison shows the results so far.
+
+    Options:
+        bundled: Write rows and the data of charts, for `report`; - is standard output.
     """
     from allocbench.commands.comparison import show  # imported late: --help stays fast
     from allocbench.inputs.question import allocator_specs, check_largest_request, read

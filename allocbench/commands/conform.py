@@ -15,19 +15,16 @@ EXAMPLES = ("allocbench conform caching", "allocbench conform naive --json -")
 
 
 def run(
-    allocator: Annotated[
-        str,
-        typer.Argument(
-            metavar="ALLOCATOR",
-            help="A name of `list allocators` with its options, a shared library ./mine.so, or a"
-            " Python class module:Class.",
-        ),
-    ],
+    allocator: Annotated[str, typer.Argument(metavar="ALLOCATOR")],
     json: Annotated[str | None, options.json_option("the promises")] = None,
 ) -> None:
     """Try which promises of an allocator hold: one from the list, or one of your own.
 
     Exit code 1 if a promise is broken that every allocator must keep.
+
+    Options:
+        allocator: A name of `list allocators` with its options, a shared library ./mine.so, or a
+            Python class module:Class.
     """
     from allocbench.questions.conform import as_json, conform  # imported late: --help stays fast
 

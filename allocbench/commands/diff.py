@@ -38,39 +38,16 @@ _COMMON = "caching"
 
 def run(
     old: options.Workload,
-    new: Annotated[
-        str | None,
-        typer.Argument(metavar="[WORKLOAD|FILE]", help="The new one; default: the same again."),
-    ] = None,
-    allocators: Annotated[
-        str,
-        typer.Option(
-            metavar="SPEC[,SPEC]",
-            help="The allocator of both, or that of the old and that of the new; see `list"
-            " allocators`.",
-        ),
-    ] = _COMMON,
-    versions: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OLD,NEW", help="Two versions of PyTorch whose rules are compared: 2.9,2.13."
-        ),
-    ] = None,
+    new: Annotated[str | None, typer.Argument(metavar="[WORKLOAD|FILE]")] = None,
+    allocators: Annotated[str, typer.Option(metavar="SPEC[,SPEC]")] = _COMMON,
+    versions: Annotated[str | None, typer.Option(metavar="OLD,NEW")] = None,
     vary: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=A,B",
-            help="Replace {NAME} in the command line of a program by A and by B, numbers or words.",
-            rich_help_panel=options.OF_PROGRAM,
-        ),
+        str | None, typer.Option(metavar="NAME=A,B", rich_help_panel=options.OF_PROGRAM)
     ] = None,
     device: options.Device = DEVICE,
     model: options.Model = None,
     json: Annotated[str | None, options.json_option("the parts")] = None,
-    html: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write a page with both curves as one HTML file."),
-    ] = None,
+    html: Annotated[str | None, typer.Option(metavar="FILE")] = None,
 ) -> None:
     """Show what changed between two traces, two allocators, or two values of a program's option.
 
@@ -82,6 +59,14 @@ def run(
     request that differs, and how many agree in order.
 
     A line that has only moved in its file is the same line. A replay has the memory that it needs.
+
+    Options:
+        new: The new one; default: the same again.
+        allocators: The allocator of both, or that of the old and that of the new; see `list
+            allocators`.
+        versions: Two versions of PyTorch whose rules are compared: 2.9,2.13.
+        vary: Replace {NAME} in the command line of a program by A and by B, numbers or words.
+        html: Write a page with both curves as one HTML file.
     """
     from allocbench.inputs.question import check_specs
     from allocbench.questions import diff

@@ -47,32 +47,11 @@ def run(
     allocators: options.Allocators = ALL,
     device: options.Device = DEVICE,
     model: options.Model = None,
-    time_limit: Annotated[
-        float,
-        typer.Option(
-            metavar="SECONDS",
-            min=0,
-            help="Seconds to search for the best plan; 0 skips the search.",
-        ),
-    ] = _TIME_LIMIT,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS", min=0)] = _TIME_LIMIT,
     vary: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME=A..B",
-            help="Replace {NAME} in the command line of a program by numbers from A to B, and find"
-            " the largest one with which the program fits on the card of --device. Without"
-            " --device, estimate it for every card. A..B:EVERY and A,B,C are possible, too.",
-            rich_help_panel=options.OF_PROGRAM,
-        ),
+        str | None, typer.Option(metavar="NAME=A..B", rich_help_panel=options.OF_PROGRAM)
     ] = None,
-    every_card: Annotated[
-        bool,
-        typer.Option(
-            "--cards",
-            help="Show on which cards caching completes, or the first allocator if caching is not"
-            " among them.",
-        ),
-    ] = False,
+    every_card: Annotated[bool, typer.Option("--cards")] = False,
     context: options.Context = None,
     nccl: options.Nccl = None,
     other: options.Other = 0,
@@ -86,6 +65,14 @@ def run(
     --device does not matter. For comparison, the table shows the max load, which is a lower bound
     for every allocator, and the best plan with all lifetimes known. If an allocator fails on a
     device that is larger than one on which it completes, the table says so.
+
+    Options:
+        time_limit: Seconds to search for the best plan; 0 skips the search.
+        vary: Replace {NAME} in the command line of a program by numbers from A to B, and find the
+            largest one with which the program fits on the card of --device. Without --device,
+            estimate it for every card. A..B:EVERY and A,B,C are possible, too.
+        every_card: Show on which cards caching completes, or the first allocator if caching is not
+            among them.
     """
     from allocbench.commands.vary import answer
     from allocbench.inputs.question import allocator_specs, check_specs, read

@@ -51,22 +51,12 @@ _SIZES_OF_MODEL = {
 
 
 def run(
-    source: Annotated[
-        str,
-        typer.Argument(
-            metavar=f"WORKLOAD|FILE{options.OR_COMMAND}",
-            help="A workload (see `list`), a file in any format of `list formats`, the graph of a"
-            " model (.tflite or JSON), a buffer assignment of XLA, or a program to run after two"
-            " dashes.",
-        ),
-    ],
+    source: Annotated[str, typer.Argument(metavar=f"WORKLOAD|FILE{options.OR_COMMAND}")],
     planner: Annotated[
         str, typer.Option(metavar="NAME", help=f"One of {', '.join(allocators.planners())}.")
     ] = "exact",
     model: options.Model = None,
-    time_limit: Annotated[
-        float, typer.Option(metavar="SECONDS", help="Seconds that the exact planner may search.")
-    ] = TIME_LIMIT,
+    time_limit: Annotated[float, typer.Option(metavar="SECONDS")] = TIME_LIMIT,
     alignment: Annotated[
         int | None,
         options.bytes_option(
@@ -74,14 +64,7 @@ def run(
             " model, 1 for a CSV of lifetimes, that of XLA's own offsets for its buffers."
         ),
     ] = None,
-    judged: Annotated[
-        str | None,
-        typer.Option(
-            "--offsets",
-            metavar="FILE",
-            help="Judge the offsets of another planner, a CSV with the columns id and offset.",
-        ),
-    ] = None,
+    judged: Annotated[str | None, typer.Option("--offsets", metavar="FILE")] = None,
     output: Annotated[
         str | None,
         options.output_option(
@@ -98,6 +81,13 @@ def run(
 
     For a buffer assignment of XLA, the temporary buffers are planned, and the height of XLA's own
     plan is shown.
+
+    Options:
+        source: A workload (see `list`), a file in any format of `list formats`, the graph of a
+            model (.tflite or JSON), a buffer assignment of XLA, or a program to run after two
+            dashes.
+        time_limit: Seconds that the exact planner may search.
+        judged: Judge the offsets of another planner, a CSV with the columns id and offset.
     """
     from allocbench.inputs.traces import load_plannable  # imported late: --help stays fast
     from allocbench.workloads import OperatorGraph, read_offsets, write_plan

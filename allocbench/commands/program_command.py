@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from allocbench.commands import options
+from allocbench.commands import described, options
 from allocbench.inputs.devices import recorded_on
 from allocbench.output.stdout import tell_notes
 
@@ -82,9 +82,8 @@ class ProgramCommand(TyperCommand):
 def _parameters() -> list[Any]:
     alone = typer.Typer(add_completion=False)
     alone.command()(_options)
-    found: list[Any] = [
-        parameter for parameter in typer.main.get_command(alone).params if parameter.name != "help"
-    ]
+    built = described(typer.main.get_command(alone), _options.__doc__ or "")
+    found = [parameter for parameter in built.params if parameter.name != "help"]
     for parameter in found:
         parameter.rich_help_panel = options.OF_PROGRAM
     return found
@@ -92,27 +91,17 @@ def _parameters() -> list[Any]:
 
 def _options(
     device: options.NullDevice = None,
-    steps: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="End a program after this many optimizer steps, not counting one to warm up;"
-            " default: 5.",
-        ),
-    ] = None,
+    steps: Annotated[int | None, typer.Option(metavar="N", min=1)] = None,
     timeout: options.Timeout = None,
     value: options.Values = None,
-    world: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Run the program as the first and the last of N ranks, each on a null GPU.",
-        ),
-    ] = None,
-    rerun: Annotated[
-        bool, typer.Option("--rerun", help="Run the program even if a recording of it is stored.")
-    ] = False,
+    world: Annotated[int | None, typer.Option(metavar="N", min=1)] = None,
+    rerun: Annotated[bool, typer.Option("--rerun")] = False,
 ) -> None:
-    """How a program is run."""
+    """How a program is run.
+
+    Options:
+        steps: End a program after this many optimizer steps, not counting one to warm up; default:
+            5.
+        world: Run the program as the first and the last of N ranks, each on a null GPU.
+        rerun: Run the program even if a recording of it is stored.
+    """

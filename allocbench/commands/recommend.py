@@ -50,13 +50,8 @@ def run(
             + ".",
         ),
     ] = "",
-    orders: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Number of traces with shuffled steps to test.")
-    ] = ORDERS,
-    budget: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Approximate number of settings of caching to try."),
-    ] = BUDGET,
+    orders: Annotated[int, typer.Option(metavar="N", min=0)] = ORDERS,
+    budget: Annotated[int, typer.Option(metavar="N", min=0)] = BUDGET,
     seed: options.Seed = 0,
     pin: options.Pin = None,
     everything: options.Everything = False,
@@ -68,6 +63,10 @@ def run(
     spare. Otherwise it searches the settings of caching, considers the choices that leave the most
     room, or up to 0.5 % of the device less, and weighs their memory, time and cost of switching.
     naive, which calls the driver for each request, is recommended only if nothing else fits.
+
+    Options:
+        orders: Number of traces with shuffled steps to test.
+        budget: Approximate number of settings of caching to try.
     """
     from allocbench.inputs.question import allocator_specs, read
     from allocbench.questions import recommend

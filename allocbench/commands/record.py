@@ -19,22 +19,12 @@ _CODE = 2  # exit code if a command succeeded but left no trace
 
 
 def run(
-    command: Annotated[
-        list[str], typer.Argument(metavar="-- COMMAND...", help="The command, after two dashes.")
-    ],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...")],
     output: Annotated[str, options.output_option("The trace file, .parquet or .csv.")],
     labels: Annotated[
-        Literal["none", "lines", "operators"] | None,
-        typer.Option(
-            metavar="KIND",
-            help="Label allocs with lines of the program or with operators, or none; both slow it"
-            " down. Default: lines on a null GPU, none on a GPU.",
-        ),
+        Literal["none", "lines", "operators"] | None, typer.Option(metavar="KIND")
     ] = None,
-    last: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Keep only the newest events of each process."),
-    ] = None,
+    last: Annotated[int | None, typer.Option(metavar="N", min=1)] = None,
     device: options.NullDevice = None,
     steps: options.Steps = None,
     timeout: options.TimeLimit = None,
@@ -49,6 +39,12 @@ def run(
     Recording needs an NVIDIA GPU, or a null GPU (--device), whose kernels compute nothing. A
     program is recorded if it returns, raises an exception or calls sys.exit. A program that is
     killed leaves no trace.
+
+    Options:
+        command: The command, after two dashes.
+        labels: Label allocs with lines of the program or with operators, or none; both slow it
+            down. Default: lines on a null GPU, none on a GPU.
+        last: Keep only the newest events of each process.
     """
     from allocbench.null_gpu import launch  # imported late: --help stays fast
     from allocbench.output.files import beside, check_trace_output, write_trace

@@ -42,30 +42,9 @@ def run(
     min_capacity: options.Capacity = True,
     pin: options.Pin = None,
     json: options.Json = None,
-    placements: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write a CSV of block,segment,offset,size, one row per alloc event; a failed "
-            "request has -1,-1 and size 0; - is standard output.",
-        ),
-    ] = None,
-    snapshot: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write a PyTorch memory snapshot of the simulated segments and blocks at the end, "
-            "with the history, for pytorch.org/memory_viz; - is standard output.",
-        ),
-    ] = None,
-    perfetto: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write requested, allocated and reserved bytes over time, with steps and phases, "
-            "as Chrome JSON for ui.perfetto.dev; - is standard output.",
-        ),
-    ] = None,
+    placements: Annotated[str | None, typer.Option(metavar="FILE")] = None,
+    snapshot: Annotated[str | None, typer.Option(metavar="FILE")] = None,
+    perfetto: Annotated[str | None, typer.Option(metavar="FILE")] = None,
 ) -> None:
     """Replay a trace through one allocator and show every metric.
 
@@ -73,6 +52,14 @@ def run(
     standard output, nothing else is printed. A trace of more than 10 million events is not kept in
     memory if it is Parquet or CSV as allocbench writes it: the file is read again for each replay,
     unless --snapshot or --perfetto needs all of it.
+
+    Options:
+        placements: Write a CSV of block,segment,offset,size, one row per alloc event; a failed
+            request has -1,-1 and size 0; - is standard output.
+        snapshot: Write a PyTorch memory snapshot of the simulated segments and blocks at the end,
+            with the history, for pytorch.org/memory_viz; - is standard output.
+        perfetto: Write requested, allocated and reserved bytes over time, with steps and phases, as
+            Chrome JSON for ui.perfetto.dev; - is standard output.
     """
     from allocbench.inputs.question import read_large
     from allocbench.replays import experiment, replayed  # imported late: --help stays fast

@@ -23,14 +23,7 @@ _DEFAULT = "report.html"
 
 def run(
     context: typer.Context,
-    results: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="[RESULTS...]",
-            help="Files written by compare (--results, --json) or sweep; none for a page of"
-            " --history alone.",
-        ),
-    ] = None,
+    results: Annotated[list[str] | None, typer.Argument(metavar="[RESULTS...]")] = None,
     output: Annotated[
         str | None,
         options.output_option(
@@ -38,17 +31,9 @@ def run(
             "unless another output is requested."
         ),
     ] = None,
-    figures: Annotated[
-        str | None,
-        typer.Option(metavar="DIR", help="Write every figure as SVG and PNG into a folder."),
-    ] = None,
+    figures: Annotated[str | None, typer.Option(metavar="DIR")] = None,
     markdown: Annotated[str | None, options.markdown_option("the verdict and tables")] = None,
-    history: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="Also chart benchmarks across commits from these asv results."
-        ),
-    ] = None,
+    history: Annotated[str | None, typer.Option(metavar="DIR")] = None,
     reference: options.Reference = None,
 ) -> None:
     """Make a report from saved results.
@@ -58,6 +43,12 @@ def run(
     which charts are missing. If a sweep repeated a run, the last result counts. --history adds
     charts and changes of benchmarks across commits; without RESULTS, they are a page of their own,
     which needs no network, unlike that of `asv publish`.
+
+    Options:
+        results: Files written by compare (--results, --json) or sweep; none for a page of --history
+            alone.
+        figures: Write every figure as SVG and PNG into a folder.
+        history: Also chart benchmarks across commits from these asv results.
     """
     from allocbench.reports.page.tables import to_markdown
     from allocbench.reports.rows import asv, bundle

@@ -58,7 +58,7 @@ class _Ran:
 
 
 def run(
-    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="The program.")],
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...")],
     allocator: Annotated[
         str,
         typer.Option(
@@ -67,22 +67,8 @@ def run(
             "allocbench with options; see `list`.",
         ),
     ] = NATIVE,
-    record: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="Write the requests of the program as a trace, .parquet or .csv. With several "
-            "processes or GPUs, their numbers are inserted before the extension.",
-        ),
-    ] = None,
-    poison: Annotated[
-        bool,
-        typer.Option(
-            "--poison",
-            help="Fill freed memory with NaNs, to find code that reads it afterwards. Not possible "
-            "with native.",
-        ),
-    ] = False,
+    record: Annotated[str | None, typer.Option(metavar="FILE")] = None,
+    poison: Annotated[bool, typer.Option("--poison")] = False,
     json: options.Json = None,
     device: options.NullDevice = None,
     steps: options.Steps = None,
@@ -93,6 +79,13 @@ def run(
 
     The output of the program is not changed: the table goes to standard error when the program
     ends. The exit code is that of the program.
+
+    Options:
+        command: The program.
+        record: Write the requests of the program as a trace, .parquet or .csv. With several
+            processes or GPUs, their numbers are inserted before the extension.
+        poison: Fill freed memory with NaNs, to find code that reads it afterwards. Not possible
+            with native.
     """
     from allocbench.null_gpu import launch  # imported late: --help stays fast
     from allocbench.output.files import check_trace_output, write_trace

@@ -38,107 +38,26 @@ _TIMEOUT = 900.0  # seconds
 
 def run(
     ctx: typer.Context,
-    words: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="MODEL|CONFIG|-- SERVER...",
-            help="A listed model, such as llama-3.1-8b, or a model's config.json or its folder;"
-            " with --run, the command of a server.",
-        ),
-    ],
-    device: Annotated[
-        str, typer.Option(metavar="NAME", help="The card, as in `list devices`.")
-    ] = "h100-sxm-80gb",
-    engine: Annotated[
-        Literal["vllm", "vllm-0.17", "vllm-0.11", "vllm-v0", "sglang"],
-        typer.Option(
-            help="The server: vllm from 0.21 on, vllm-0.17 from 0.17 on, vllm-0.11 for V1 before"
-            " that, vllm-v0 for the engine before V1."
-        ),
-    ] = "vllm",
-    fraction: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SHARE",
-            min=0.01,
-            max=1,
-            help="vLLM's gpu_memory_utilization (default: 0.92, before 0.21: 0.9) or SGLang's"
-            " mem-fraction-static (default: its rule).",
-        ),
-    ] = None,
-    tensor_parallel: Annotated[
-        int, typer.Option(metavar="N", min=1, max=64, help="GPUs that share the model.")
-    ] = 1,
-    quantization: Annotated[
-        Literal["none", "fp8", "int8", "int4"] | None,
-        typer.Option(
-            help="How weight matrices are stored; int4 is the format of AWQ and GPTQ. Default: as"
-            " in the model's config."
-        ),
-    ] = None,
-    kv_dtype: Annotated[
-        Literal["auto", "fp8"],
-        typer.Option(help="How keys and values are stored; auto: in the data type of the model."),
-    ] = "auto",
-    block_size: Annotated[
-        int | None,
-        typer.Option(
-            metavar="TOKENS",
-            min=1,
-            max=4096,
-            help="Tokens in a block of the KV cache. Default: 16; SGLang: 1.",
-        ),
-    ] = None,
-    max_model_len: Annotated[
-        int | None,
-        typer.Option(metavar="TOKENS", min=1, help="The longest sequence; default: the model's."),
-    ] = None,
+    words: Annotated[list[str], typer.Argument(metavar="MODEL|CONFIG|-- SERVER...")],
+    device: Annotated[str, typer.Option(metavar="NAME")] = "h100-sxm-80gb",
+    engine: Literal["vllm", "vllm-0.17", "vllm-0.11", "vllm-v0", "sglang"] = "vllm",
+    fraction: Annotated[float | None, typer.Option(metavar="SHARE", min=0.01, max=1)] = None,
+    tensor_parallel: Annotated[int, typer.Option(metavar="N", min=1, max=64)] = 1,
+    quantization: Literal["none", "fp8", "int8", "int4"] | None = None,
+    kv_dtype: Literal["auto", "fp8"] = "auto",
+    block_size: Annotated[int | None, typer.Option(metavar="TOKENS", min=1, max=4096)] = None,
+    max_model_len: Annotated[int | None, typer.Option(metavar="TOKENS", min=1)] = None,
     max_num_batched_tokens: Annotated[
-        int | None,
-        typer.Option(
-            metavar="TOKENS",
-            min=1,
-            max=10**6,
-            help="The most tokens in a pass; default: the engine's rule.",
-        ),
+        int | None, typer.Option(metavar="TOKENS", min=1, max=10**6)
     ] = None,
-    max_num_seqs: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            max=10**5,
-            help="The most sequences in a pass; default: the engine's rule.",
-        ),
-    ] = None,
-    capture_sizes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,...|none",
-            help="Batch sizes that have a CUDA graph; default: the engine's rule.",
-        ),
-    ] = None,
+    max_num_seqs: Annotated[int | None, typer.Option(metavar="N", min=1, max=10**5)] = None,
+    capture_sizes: Annotated[str | None, typer.Option(metavar="N,N,...|none")] = None,
     context: options.Context = None,
     nccl: options.Nccl = None,
     other: options.Other = 0,
-    log: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE", help="A log of requests (see `list formats`) for the server to answer."
-        ),
-    ] = None,
-    requests: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Use the first N requests of the log; 0 for all."),
-    ] = 1000,
-    start: Annotated[
-        bool,
-        typer.Option(
-            "--run",
-            help="Start the server that follows -- on null GPUs until it is ready, and show what it"
-            " measures.",
-        ),
-    ] = False,
+    log: Annotated[str | None, typer.Option(metavar="FILE")] = None,
+    requests: Annotated[int, typer.Option(metavar="N", min=0)] = 1000,
+    start: Annotated[bool, typer.Option("--run")] = False,
     timeout: options.Timeout = None,
     json: options.Json = None,
 ) -> None:
@@ -151,6 +70,28 @@ def run(
 
     With --run, the engine itself starts on null GPUs, with --load-format dummy instead of weights,
     and its own numbers are beside the computed ones.
+
+    Options:
+        words: A listed model, such as llama-3.1-8b, or a model's config.json or its folder; with
+            --run, the command of a server.
+        device: The card, as in `list devices`.
+        engine: The server: vllm from 0.21 on, vllm-0.17 from 0.17 on, vllm-0.11 for V1 before that,
+            vllm-v0 for the engine before V1.
+        fraction: vLLM's gpu_memory_utilization (default: 0.92, before 0.21: 0.9) or SGLang's
+            mem-fraction-static (default: its rule).
+        tensor_parallel: GPUs that share the model.
+        quantization: How weight matrices are stored; int4 is the format of AWQ and GPTQ. Default:
+            as in the model's config.
+        kv_dtype: How keys and values are stored; auto: in the data type of the model.
+        block_size: Tokens in a block of the KV cache. Default: 16; SGLang: 1.
+        max_model_len: The longest sequence; default: the model's.
+        max_num_batched_tokens: The most tokens in a pass; default: the engine's rule.
+        max_num_seqs: The most sequences in a pass; default: the engine's rule.
+        capture_sizes: Batch sizes that have a CUDA graph; default: the engine's rule.
+        log: A log of requests (see `list formats`) for the server to answer.
+        requests: Use the first N requests of the log; 0 for all.
+        start: Start the server that follows -- on null GPUs until it is ready, and show what it
+            measures.
     """
     from allocbench.commands import serving_answer  # imported late: --help stays fast
     from allocbench.questions.occupancy import Outside

@@ -39,12 +39,8 @@ def run(
     model: options.Model = None,
     time: options.Passes = 0,
     min_capacity: options.Capacity = True,
-    workers: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Number of processes; 0: one per processor.")
-    ] = 0,
-    retry: Annotated[
-        bool, typer.Option("--retry", help="Repeat runs that ended with an error.")
-    ] = False,
+    workers: Annotated[int, typer.Option(metavar="N", min=0)] = 0,
+    retry: Annotated[bool, typer.Option("--retry")] = False,
     output: Annotated[
         str,
         options.output_option(
@@ -60,6 +56,10 @@ def run(
     trace, spec, device and code are the same and they measured no less. A run that fails or crashes
     becomes a row with its error. Host times (--time) are measured while other runs keep the machine
     busy.
+
+    Options:
+        workers: Number of processes; 0: one per processor.
+        retry: Repeat runs that ended with an error.
     """
     from allocbench.commands.comparison import show
     from allocbench.inputs.devices import device_specs

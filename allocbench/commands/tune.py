@@ -44,15 +44,10 @@ EXAMPLES = (
 
 def run(
     workload: options.Workload,
-    allocator: Annotated[
-        str,
-        typer.Option(metavar="SPEC", help="The allocator; options that are given here are kept."),
-    ] = "caching",
+    allocator: Annotated[str, typer.Option(metavar="SPEC")] = "caching",
     device: options.Device = DEVICE,
     model: options.Model = None,
-    budget: Annotated[
-        int, typer.Option(metavar="N", min=1, help="Approximate number of settings to try.")
-    ] = BUDGET,
+    budget: Annotated[int, typer.Option(metavar="N", min=1)] = BUDGET,
     everything: options.Everything = False,
     json: Annotated[str | None, options.json_option("all trials")] = None,
 ) -> None:
@@ -65,6 +60,10 @@ def run(
     named, then the one with the fewest options. Device time on a simulated device is an estimate.
     Host time is measured but not part of the search. After Ctrl-C, what needs the least so far is
     shown.
+
+    Options:
+        allocator: The allocator; options that are given here are kept.
+        budget: Approximate number of settings to try.
     """
     from allocbench.inputs.question import read
     from allocbench.questions import best, tune

@@ -46,26 +46,12 @@ _EXTENSIONS = (".pickle", ".pkl", ".pickle.gz", ".pkl.gz", ".json", ".json.gz")
 
 
 def run(
-    recordings: Annotated[
-        list[Path],
-        typer.Argument(
-            metavar="RECORDING...", help="Memory snapshots, profiler traces, or folders of them."
-        ),
-    ],
-    allocator: Annotated[
-        str,
-        typer.Option(
-            metavar="SPEC",
-            help="`caching` with a version, or settings to use instead of those recorded.",
-        ),
-    ] = "caching",
+    recordings: Annotated[list[Path], typer.Argument(metavar="RECORDING...")],
+    allocator: Annotated[str, typer.Option(metavar="SPEC")] = "caching",
     capacity: Annotated[
         int | None, options.bytes_option("Capacity of the GPU, if it was not recorded.")
     ] = None,
-    gpu: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="The number of one GPU; default: all that have events."),
-    ] = None,
+    gpu: Annotated[str | None, typer.Option(metavar="N")] = None,
     json: Annotated[str | None, options.json_option("the verdicts")] = None,
     markdown: Annotated[str | None, options.markdown_option("a table")] = None,
 ) -> None:
@@ -77,6 +63,11 @@ def run(
     the rules of the version that agrees best.
 
     Exit codes: 0 everything is equal, 1 something differs, 2 the recording cannot be compared.
+
+    Options:
+        recordings: Memory snapshots, profiler traces, or folders of them.
+        allocator: `caching` with a version, or settings to use instead of those recorded.
+        gpu: The number of one GPU; default: all that have events.
     """
     from allocbench.verification.verify import verify_all  # imported late: --help stays fast
 

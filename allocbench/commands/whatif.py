@@ -40,21 +40,9 @@ def run(
     workload: options.Workload,
     allocator: options.Allocator = "caching",
     device: options.Device = DEVICE,
-    until: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CARD",
-            help="Find the edits that make the program fit this card, such as l4, and ask least;"
-            " default: the device, if one is named.",
-        ),
-    ] = None,
-    ranks: Annotated[
-        int, typer.Option(metavar="N", min=2, help="GPUs that share what ZeRO and FSDP split.")
-    ] = 8,
-    run_edited: Annotated[
-        bool,
-        typer.Option("--run", help="Also run the program with the changes that can be made in it."),
-    ] = False,
+    until: Annotated[str | None, typer.Option(metavar="CARD")] = None,
+    ranks: Annotated[int, typer.Option(metavar="N", min=2)] = 8,
+    run_edited: Annotated[bool, typer.Option("--run")] = False,
     json: options.Json = None,
     html: options.Html = None,
 ) -> None:
@@ -74,6 +62,12 @@ def run(
 
     The page of --html draws memory over time with each edit, and with up to three together of those
     that save most.
+
+    Options:
+        until: Find the edits that make the program fit this card, such as l4, and ask least;
+            default: the device, if one is named.
+        ranks: GPUs that share what ZeRO and FSDP split.
+        run_edited: Also run the program with the changes that can be made in it.
     """
     from allocbench.inputs import Unchosen
     from allocbench.inputs.question import read  # imported late: --help stays fast

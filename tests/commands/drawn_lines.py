@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import pytest
+import typer
 from typer.models import ArgumentInfo
 
 from allocbench import allocators
@@ -169,7 +170,11 @@ def _line(
     command: Command, hints: Mapping[str, Any], defaults: Mapping[str, Any], random: Random
 ) -> str:
     words, rest = [command.name], ""
-    shown = {name: get_args(hint) for name, hint in hints.items() if get_origin(hint) is Annotated}
+    shown = {
+        name: get_args(hint) if get_origin(hint) is Annotated else (hint, typer.Option())
+        for name, hint in hints.items()
+        if name != "return" and hint is not typer.Context
+    }
     metavars = [about.metavar or "" for _, about, *_ in shown.values()]
     varied = False
     if any(one.startswith("--") for one in metavars) or (
