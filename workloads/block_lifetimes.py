@@ -103,7 +103,7 @@ def read(file: BinaryIO, path: Path) -> Trace:
         stream=np.zeros(2 * n, np.uint16),
         labels=tuple(blocks.ids),
         label=row[order],
-        provenance=Provenance(name=path.stem, kind="imported", source=path.name),
+        provenance=Provenance.of_file(path),
     )
 
 

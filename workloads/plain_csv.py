@@ -132,7 +132,7 @@ def stream_csv(file: BinaryIO, path: Path, more_than: int) -> Source | None:
         for arrays in _parts(file, body):
             yield {name: arrays[name] for name in names}
 
-    head = {"provenance": _provenance(path), "coverage": coverage}
+    head = {"provenance": Provenance.of_file(path), "coverage": coverage}
     return Source(events, allocs, tuple(COLUMNS), head, read)
 
 
@@ -193,8 +193,4 @@ def _read_plain(file: BinaryIO, path: Path) -> Trace:
             columns[name][part] = array
         rows_read = part.stop
     columns = {name: array[:rows_read] for name, array in columns.items()}
-    return Trace(**columns, provenance=_provenance(path), coverage=coverage)
-
-
-def _provenance(path: Path) -> Provenance:
-    return Provenance(name=path.stem, kind="imported", source=path.name)
+    return Trace(**columns, provenance=Provenance.of_file(path), coverage=coverage)

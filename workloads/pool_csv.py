@@ -80,8 +80,8 @@ class PoolColumns:
             self._refuse(f"private pool number {number}", f"at most {MOST_POOLS} private pools")
         return number
 
-    def event(self, word: str, text: str, name: str) -> tuple[int, int]:
-        """The op and the pool of a trim or of an event of a pool; `text` is its field id."""
+    def event(self, word: str, text: str, name: str) -> int:
+        """The op of a trim or of an event of a pool; `text` is its field id, `name` the pool."""
         op, number = POOL_EVENTS.get(word, TRIM), self.pool(name)
         if op != TRIM and number == 0:
             self._refuse("the pool is missing", f"{word} with a name in the column pool")
@@ -92,7 +92,7 @@ class PoolColumns:
                 f"nothing, or for pool_create {' or '.join(POOL_TRAITS)}",
             )
         self._traits.setdefault(number, set()).update(traits)
-        return op, number
+        return op
 
     @property
     def pools(self) -> tuple[PrivatePool, ...]:

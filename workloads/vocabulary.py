@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from allocbench.base.errors import UserError
@@ -54,3 +55,8 @@ class Provenance:
     seed: int | None = None
     live_at_start: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of_file(cls, path: Path, **more: Any) -> "Provenance":
+        """That of a trace that another program wrote to a file; more: further fields."""
+        return cls(name=path.stem, kind="imported", source=path.name, **more)

@@ -98,8 +98,7 @@ class _Reader:
         self.alloc_row, self.free_row = f"{alloc} for an alloc", f"{free} for a free"
 
     def read(self, path: Path) -> Trace:
-        op, block, size = array("B"), array("I"), array("Q")
-        stream, pool = array("H"), array("H")
+        op, block, size, stream, pool = (array(code) for code in "BIQHH")
         live: dict[str, _Live] = {}
         blocks = 0
         coverage = WHOLE
@@ -111,9 +110,7 @@ class _Reader:
                 stream.append(self.pools.stream(on))
                 pool.append(self.pools.pool(owner))
             if self.pools and word in _POOL_ROWS:
-                op.append(self.pools.event(word, name, owner)[0])
-                block.append(0)
-                size.append(0)
+                event = self.pools.event(word, name, owner), 0, 0
             elif word in _ALLOCS:
                 if name in live:
                     self.refuse(
@@ -122,9 +119,7 @@ class _Reader:
                     )
                 bytes_ = self._alloc_size(size_text)
                 live[name] = _Live(blocks, bytes_, self.rows.line)
-                op.append(ALLOC)
-                block.append(blocks)
-                size.append(bytes_)
+                event = ALLOC, blocks, bytes_
                 blocks += 1
             elif word in _FREES:
                 if name not in live:
@@ -135,13 +130,13 @@ class _Reader:
                 ended = live.pop(name)
                 if size_text:
                     self._check_free(name, size_text, ended)
-                op.append(FREE)
-                block.append(ended.block)
-                size.append(0)
+                event = FREE, ended.block, 0
             else:
                 self.refuse(
                     f"op '{short(word)}' is unknown", f"{self.alloc_row} or {self.free_row}"
                 )
+            for column, value in zip((op, block, size), event, strict=True):
+                column.append(value)
         return Trace(
             op=np.array(op, np.uint8),
             block=np.array(block, np.uint32),
@@ -149,7 +144,7 @@ class _Reader:
             stream=np.array(stream, np.uint16) if self.pools else np.zeros(len(op), np.uint16),
             pool=np.array(pool, np.uint16) if self.pools else None,
             pools=self.pools.pools if self.pools else (),
-            provenance=Provenance(name=path.stem, kind="imported", source=path.name),
+            provenance=Provenance.of_file(path),
             coverage=coverage,
         )
 

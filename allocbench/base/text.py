@@ -3,7 +3,7 @@
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 _NAMES = (
     r"(?:token|secret|pass(?:w(?:or)?d)?|pwd|passphrase|credentials?"
@@ -38,6 +38,15 @@ def one_line(text: str) -> str:
     half = MOST_LETTERS // 2
     words = (w if len(w) <= MOST_LETTERS else f"{w[:half]}…{w[1 - half :]}" for w in text.split())
     return printable(" ".join(words))
+
+
+def definitions(text: str) -> Iterator[tuple[str, str]]:
+    """The entries of a text: each head, and its definition in the lines below, which four spaces
+    indent. A head may go on in lines that two spaces indent.
+    """
+    for entry in re.split(r"\n+(?! )", text.strip()):
+        head, _, definition = entry.partition("\n    ")
+        yield " ".join(head.split()), " ".join(definition.split())
 
 
 def printable(text: str, kept: str = "") -> str:

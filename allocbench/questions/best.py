@@ -19,7 +19,7 @@ from allocbench.questions.growth import growing_reserve
 from allocbench.questions.hazards import breaks
 from allocbench.questions.repetitions import all_steps
 from allocbench.questions.tune import DEVICE_TIME, EXPANDABLE, Tuned, tune
-from allocbench.replays.experiment import processors, results
+from allocbench.replays.experiment import results, runs_at_once
 from allocbench.replays.recorded_settings import in_force, with_conf
 from allocbench.replays.runner import Row, Runner
 from allocbench.reports.advice.choosing import KEEP, ROOM, WEIGHTS, Weights
@@ -45,7 +45,6 @@ COLUMNS = (
     "coverage",
 )
 _KINDS = {"min_capacity": "Int64", "peak_reserved": "Int64", "failed_orders": "Int64"}
-_MOST_AT_ONCE = 4  # replays in threads: each needs memory in proportion to the trace
 
 
 @dataclass(frozen=True)
@@ -234,7 +233,7 @@ class _Trials:
         self.rows: list[Row] = []
         self.orders = orders
         self._runner = runner
-        self._at_once = min(processors(), _MOST_AT_ONCE) if runner.simulated else 1
+        self._at_once = runs_at_once(runner.simulated)
 
     def add(self, specs: Sequence[str], *, shaken: bool = True) -> None:
         """Run specs. shaken: whether to try the other orders of the steps, too."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 
 from allocbench import allocators
 from allocbench.allocators import Option, spec
+from allocbench.replays.recorded_settings import inside
 from allocbench.replays.runner import can_be_made
 
 Settings = Mapping[str, str]
@@ -93,11 +94,10 @@ def singles(text: str, device: str) -> Iterator[str]:
             if value in (now, options[name].default if now == DEFAULT else now):
                 continue
             changed = {**inner.options, name: value}
-            candidate = spec.Spec(inner.name, {k: v for k, v in changed.items() if v != DEFAULT})
-            for wrapper in reversed(wrappers):
-                candidate = spec.Spec(wrapper.name, wrapper.options, candidate)
-            if can_be_made(str(candidate), device):
-                yield str(candidate)
+            kept = {name: value for name, value in changed.items() if value != DEFAULT}
+            candidate = inside(wrappers, spec.Spec(inner.name, kept))
+            if can_be_made(candidate, device):
+                yield candidate
 
 
 def _values(strategy: str, option: Option) -> tuple[str, ...]:

@@ -209,9 +209,7 @@ def run_matrix(
     check(specs, device)
     rows: list[Row] = []
     parts: list[Details] = []
-    # A GPU serves one allocator at a time.
-    simulated = allocators.make_device(device).simulated
-    at_once = min(processors(), _MOST_AT_ONCE) if simulated else 1
+    at_once = runs_at_once(allocators.make_device(device).simulated)
     lock = Lock()
 
     def begin(workload: str, spec: str, name: str) -> None:
@@ -302,9 +300,9 @@ class StoppedError(Exception):
     """The result of a call is no longer wanted."""
 
 
-def processors() -> int:
-    """How many processors this process may use."""
-    return len(os.sched_getaffinity(0))
+def runs_at_once(simulated: bool) -> int:
+    """How many runs use the processors of this process; a GPU serves one allocator at a time."""
+    return min(len(os.sched_getaffinity(0)), _MOST_AT_ONCE) if simulated else 1
 
 
 @contextmanager

@@ -34,7 +34,7 @@ def in_force(text: str, trace: AnyTrace, *, version: bool = True) -> str:
         options = settings_of(trace) | options
     if options == inner.options:
         return text
-    return _inside(wrappers, Spec(inner.name, options))
+    return inside(wrappers, Spec(inner.name, options))
 
 
 def fixed(text: str, trace: AnyTrace) -> str:
@@ -49,7 +49,7 @@ def fixed(text: str, trace: AnyTrace) -> str:
     options = {"version": default} | inner.options
     if options.keys() <= _BESIDE_SETTINGS:
         options["conf"] = ""  # PyTorch's defaults
-    return _inside(wrappers, Spec(inner.name, options))
+    return inside(wrappers, Spec(inner.name, options))
 
 
 def conf(text: str) -> str:
@@ -72,7 +72,7 @@ def with_conf(text: str) -> str:
     return str(Spec("caching", version | {"conf": conf(text)}))
 
 
-def _inside(wrappers: Sequence[Spec], inner: Spec) -> str:
+def inside(wrappers: Sequence[Spec], inner: Spec) -> str:
     """The spec of an allocator inside of wrappers, the outermost first."""
     for wrapper in reversed(wrappers):
         inner = Spec(wrapper.name, wrapper.options, inner)

@@ -3,7 +3,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -267,9 +267,3 @@ def best(candidates: Iterable[Compared]) -> Compared:
             break
     assert chosen is not None
     return chosen
-
-
-def until(trace: Trace, event: int) -> Trace:
-    """The events of a trace before one of them."""
-    cut: dict[str, Any] = {name: array[:event] for name, array in trace.columns().items()}
-    return replace(trace, **cut)

@@ -24,9 +24,8 @@ from allocbench.verification.agreement import (
     best,
     calls_of,
     compare,
-    until,
 )
-from allocbench.workloads import ALLOC, TraceError
+from allocbench.workloads import ALLOC, TraceError, first_events
 from allocbench.workloads.files import read_recording
 from allocbench.workloads.pytorch_settings import WITHOUT_POOLS, PytorchRules, conf_of
 from allocbench.workloads.recordings import Gaps, Recording
@@ -162,7 +161,9 @@ def _unequal(compared: Compared, alloc: int) -> FirstDifference:
 def _state(compared: Compared, event: int) -> list[Segment]:
     """The segments of the replay before an event."""
     allocator = allocators.make(compared.agreement.allocator, compared.device())
-    allocators.replay(until(compared.recording.trace, event), allocator, samples=1, keep=True)
+    allocators.replay(
+        first_events(compared.recording.trace, event), allocator, samples=1, keep=True
+    )
     return allocator.snapshot()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from allocbench.base import units
+from allocbench.base.text import definitions
 
 _COUNTED = """
 [identity]
@@ -275,8 +276,7 @@ def _listed(text: str) -> Iterator[Column]:
     interval of a column are in those that have its name and an ending.
     """
     group, names = "", re.findall(r"^(\w+):", text, re.MULTILINE)
-    for entry in re.split(r"\n+(?! )", text.strip()):
-        head, *definition = entry.splitlines()
+    for head, definition in definitions(text):
         if head.startswith("["):
             group = head.strip("[]")
             continue
@@ -290,7 +290,7 @@ def _listed(text: str) -> Iterator[Column]:
             group,
             {"text": "", "share": "ratio"}.get(unit, unit),
             heading or name.replace("_", " "),
-            " ".join(map(str.strip, definition)),
+            definition,
             None if better is None else better == "lower",
             fraction=unit == "share",
             median=known.get("median", ""),

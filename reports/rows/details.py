@@ -6,6 +6,7 @@ that names their columns. A report can also be made from rows alone; it then lac
 tables are empty, and says so.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -14,6 +15,7 @@ import numpy as np
 import pandas as pd
 from pandas.api.types import infer_dtype
 
+from allocbench.base.text import definitions
 from allocbench.reports.rows import ResultError
 
 Kind: TypeAlias = str  # of `_DTYPES`
@@ -43,94 +45,62 @@ class TableSpec:
         return {**dict.fromkeys(self.key, "text"), **self.columns}
 
 
-def _columns(**names: str) -> dict[str, Kind]:
-    """Columns with their kinds; names of one kind are separated by spaces."""
-    return {name: kind for kind, listed in names.items() for name in listed.split()}
+_TABLES = """
+memory of a run: event requested allocated reserved (whole)
+    Bytes after an event. Each of a few hundred intervals keeps the events with the lowest and the
+    highest value of each column, so that no peak is lost.
+moments of a run: event (whole); internal_fragmentation external_fragmentation (number);
+  device_calls (whole); device_seconds (number)
+    The state after evenly spaced events; device calls and seconds are totals since the start.
+free_blocks of a run: event size_class blocks bytes (whole)
+    The free blocks after an event, by size: from 2^size_class bytes up to twice that.
+latency of a run: call (text); quantile seconds (number)
+    Quantiles of the host seconds of single calls, dense at the upper end.
+scaling of a run: call (text); live_from live_to (whole); median p99 (number); count (whole)
+    Host seconds of the calls made while `live_from` up to `live_to` blocks were alive.
+instants of a run: event (whole)
+    The events after which `ranges` and `blocks` are complete.
+ranges of a run: address size first last (whole); mapped (flag)
+    Memory held from the device, from event `first` up to but not including `last`: a segment, or a
+    mapped page.
+blocks of a run: block address size requested first last (whole); label (text); pins (flag)
+    An allocated block, alive from event `first` up to but not including `last`; whether it pins the
+    memory that the first failed request would have needed.
+failures of a run: event requested capacity reserved allocated largest_gap pins pinned_bytes
+  (whole); place (text)
+    The first failed request: what was held, the longest gap between blocks, and the blocks that pin
+    the place where the fewest bytes would have had to move.
+omitted of a run: blocks largest (whole)
+    How many blocks are too small for the address map, and the size of the largest of them.
+marks of a workload: event (whole); label (text)
+    Step and phase boundaries of the trace.
+program of a workload: first last size step site (whole)
+    A block of the program, whatever the allocator: alive from event `first` up to but not including
+    `last`, its requested bytes, how many steps had begun before it, and its row in `sites`.
+sites of a workload: kind line operator module stack (text); stream (whole); derived (flag)
+    What blocks hold and where they come from, empty where that is not known. `stack` has the calls
+    of the program, outermost first, with semicolons between them; `derived`: of the backward pass
+    of that call.
+shapes of a workload: module shape (text)
+    The shapes of what a module returned when it was first called, by its path.
+capacity of a run: bytes (whole)
+    The bytes that the device offers.
+"""
+_HEAD = re.compile(r"(\w+) of a (run|workload): (.*)")
 
 
-TABLES: Mapping[str, TableSpec] = {
-    "memory": TableSpec(
-        RUN,
-        _columns(whole="event requested allocated reserved"),
-        "Bytes after an event. Each of a few hundred intervals keeps the events with the lowest"
-        " and the highest value of each column, so that no peak is lost.",
-    ),
-    "moments": TableSpec(
-        RUN,
-        _columns(whole="event", number="internal_fragmentation external_fragmentation")
-        | _columns(whole="device_calls", number="device_seconds"),
-        "The state after evenly spaced events; device calls and seconds are totals since the"
-        " start.",
-    ),
-    "free_blocks": TableSpec(
-        RUN,
-        _columns(whole="event size_class blocks bytes"),
-        "The free blocks after an event, by size: from 2^size_class bytes up to twice that.",
-    ),
-    "latency": TableSpec(
-        RUN,
-        _columns(text="call", number="quantile seconds"),
-        "Quantiles of the host seconds of single calls, dense at the upper end.",
-    ),
-    "scaling": TableSpec(
-        RUN,
-        _columns(text="call", whole="live_from live_to", number="median p99")
-        | _columns(whole="count"),
-        "Host seconds of the calls made while `live_from` up to `live_to` blocks were alive.",
-    ),
-    "instants": TableSpec(
-        RUN, _columns(whole="event"), "The events after which `ranges` and `blocks` are complete."
-    ),
-    "ranges": TableSpec(
-        RUN,
-        _columns(whole="address size first last", flag="mapped"),
-        "Memory held from the device, from event `first` up to but not including `last`: a segment,"
-        " or a mapped page.",
-    ),
-    "blocks": TableSpec(
-        RUN,
-        _columns(whole="block address size requested first last", text="label", flag="pins"),
-        "An allocated block, alive from event `first` up to but not including `last`; whether it"
-        " pins the memory that the first failed request would have needed.",
-    ),
-    "failures": TableSpec(
-        RUN,
-        _columns(
-            whole="event requested capacity reserved allocated largest_gap pins pinned_bytes",
-            text="place",
-        ),
-        "The first failed request: what was held, the longest gap between blocks, and the blocks"
-        " that pin the place where the fewest bytes would have had to move.",
-    ),
-    "omitted": TableSpec(
-        RUN,
-        _columns(whole="blocks largest"),
-        "How many blocks are too small for the address map, and the size of the largest of them.",
-    ),
-    "marks": TableSpec(
-        WORKLOAD, _columns(whole="event", text="label"), "Step and phase boundaries of the trace."
-    ),
-    "program": TableSpec(
-        WORKLOAD,
-        _columns(whole="first last size step site"),
-        "A block of the program, whatever the allocator: alive from event `first` up to but not"
-        " including `last`, its requested bytes, how many steps had begun before it, and its row"
-        " in `sites`.",
-    ),
-    "sites": TableSpec(
-        WORKLOAD,
-        _columns(text="kind line operator module stack", whole="stream", flag="derived"),
-        "What blocks hold and where they come from, empty where that is not known. `stack` has the"
-        " calls of the program, outermost first, with semicolons between them; `derived`: of the"
-        " backward pass of that call.",
-    ),
-    "shapes": TableSpec(
-        WORKLOAD,
-        _columns(text="module shape"),
-        "The shapes of what a module returned when it was first called, by its path.",
-    ),
-    "capacity": TableSpec(RUN, _columns(whole="bytes"), "The bytes that the device offers."),
-}
+def _listed(text: str) -> Iterator[tuple[str, TableSpec]]:
+    """The tables of a text: of a name, the names of columns before the kind that they have."""
+    for head, meaning in definitions(text):
+        found = _HEAD.fullmatch(head)
+        assert found is not None, head
+        name, of, listed = found.groups()
+        kinds = re.findall(r"([\w ]+) \((\w+)\)", listed)
+        columns = {column: kind for names, kind in kinds for column in names.split()}
+        yield name, TableSpec(RUN if of == "run" else WORKLOAD, columns, meaning)
+
+
+TABLES: Mapping[str, TableSpec] = dict(_listed(_TABLES))
 
 
 def table(name: str, columns: Mapping[str, Any], **key: str) -> pd.DataFrame:

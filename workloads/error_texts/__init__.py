@@ -11,12 +11,10 @@ Paddle, vLLM, SGLang, llama.cpp, Ollama, Triton, and of Ray or a system that end
 """
 
 import re
-from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 from allocbench.base.error_text import Amount, ErrorText
 from allocbench.workloads.error_texts import bfc, pytorch, servers_and_libraries, xla
-from allocbench.workloads.error_texts.amounts import Found
 from allocbench.workloads.error_texts.bfc import state
 from allocbench.workloads.vocabulary import MAX_SIZE, TraceError
 
@@ -79,30 +77,4 @@ def _substance(found: tuple[int, ErrorText]) -> tuple[int, int]:
     return (2 if room else 1 if error.requested or error.parts else 0), position
 
 
-_READERS: Sequence[Callable[[str], Found]] = (
-    pytorch.driver,
-    pytorch.out_of_memory,
-    pytorch.mps,
-    pytorch.host,
-    pytorch.pool_of_driver,
-    pytorch.summary,
-    pytorch.printed_use,
-    xla.xla,
-    bfc.bfc,
-    bfc.pool_of_driver,
-    bfc.tensor,
-    bfc.onnx,
-    servers_and_libraries.cupy,
-    servers_and_libraries.rmm,
-    servers_and_libraries.xgboost,
-    servers_and_libraries.faiss,
-    servers_and_libraries.tensorrt,
-    servers_and_libraries.vllm,
-    servers_and_libraries.sglang,
-    servers_and_libraries.llama,
-    servers_and_libraries.ollama,
-    servers_and_libraries.paddle,
-    servers_and_libraries.triton,
-    servers_and_libraries.pinned,
-    servers_and_libraries.host,
-)
+_READERS = (*pytorch.READERS, xla.xla, *bfc.READERS, *servers_and_libraries.READERS)

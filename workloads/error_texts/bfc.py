@@ -242,3 +242,6 @@ def onnx(text: str) -> Found:
     if extended:
         total = exact(sum(int(match[1]) for match in extended))
         yield extended[0].start(), ErrorText("ONNX Runtime", False, parts=[("arena", total)])
+
+
+READERS = (bfc, pool_of_driver, tensor, onnx)

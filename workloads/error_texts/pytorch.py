@@ -269,3 +269,6 @@ def driver(text: str) -> Found:
             yield match.start(), ErrorText("Numba" if numba else "the driver")
     for match in each("nable to find an engine to execute this computation", text):
         yield match.start(), ErrorText("a convolution")
+
+
+READERS = (driver, out_of_memory, mps, host, pool_of_driver, summary, printed_use)

@@ -287,3 +287,7 @@ def pinned(text: str) -> Found:
     for match in each(r"failed to allocate AMOUNT of pinned memory", text):
         requested = amount(match[1], match[2])
         yield match.start(), ErrorText("llama.cpp", requested=requested, device=HOST)
+
+
+_LIBRARIES = (cupy, rmm, xgboost, faiss, tensorrt)
+READERS = (*_LIBRARIES, vllm, sglang, llama, ollama, paddle, triton, pinned, host)

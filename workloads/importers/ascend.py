@@ -64,17 +64,8 @@ def read(file: BinaryIO, path: Path, *, device: str | int | None = None) -> Trac
             events.free(ids.pop(block))
     extra = {"format": "Ascend operator memory", "sizes": "allocated"}
     held = sum(time < 0 for time, begins, *_ in ordered if begins)
-    trace = events.trace(
-        Provenance(
-            name=path.stem,
-            kind="imported",
-            source=path.name,
-            device=chosen,
-            live_at_start=held,
-            extra=extra,
-        )
-    )
-    return replace(trace, coverage=imported(trace.provenance))
+    provenance = Provenance.of_file(path, device=chosen, live_at_start=held, extra=extra)
+    return replace(events.trace(provenance), coverage=imported(provenance))
 
 
 def _whole(text: str, scale: int, what: str, line: int, absent: int | None = None) -> int:

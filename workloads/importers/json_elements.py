@@ -50,23 +50,18 @@ def elements(
 def _member(text: _Text, key: str, other: Callable[[str, Any], None]) -> Iterator[Any]:
     """The elements of one member of an object whose brace is taken."""
     present = False
-    if text.peek() == "}":
-        text.take("}")
-    else:
-        while True:
-            name = text.value()
-            text.take(":")
-            if name == key and text.peek() == "[":
-                present = True
-                text.take("[")
-                yield from text.array()
-            else:
-                other(name, text.value())
-            if text.take(",}") == "}":
-                break
-            if text.peek() == "}":
-                text.take("}")
-                break
+    while text.peek() != "}":
+        name = text.value()
+        text.take(":")
+        if name == key and text.peek() == "[":
+            present = True
+            text.take("[")
+            yield from text.array()
+        else:
+            other(name, text.value())
+        if text.peek() != "}":
+            text.take(",")
+    text.take("}")
     if not present:
         raise TraceError(f"is JSON, but has no array '{key}'")
 

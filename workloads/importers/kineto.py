@@ -208,35 +208,31 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
         )
     chosen = _choose(device, profile.devices)
     memory = profile.devices[chosen]
-    time = np.asarray(memory.time)
-    order = np.argsort(time, kind="stable")
-    size = np.asarray(memory.size)[order]
+    order = np.argsort(memory.columns[0], kind="stable")
+    time, address, size, allocated, reserved = memory.columns[:, order]
     labels = {"": 0}
     label, kind = (column[order] for column in profile.labels(memory, labels))
     events = AddressedEvents(
         is_alloc=size > 0,
-        address=np.asarray(memory.address)[order].astype(np.uint64),
+        address=address.astype(np.uint64),
         size=np.abs(size).astype(np.uint64),
         stream=np.zeros(len(size), np.int64),
         label=label,
-        time_ns=time[order],
+        time_ns=time,
         labels=tuple(labels),
         names={"kind": kind} if kind.any() else {},
-        marks=marks_before(time[order], marks_of(profile.annotations)),
+        marks=marks_before(time, marks_of(profile.annotations)),
     )
     sizes = "requested" if chosen == _CPU else "allocated"
     extra = {"format": "PyTorch profiler trace", "sizes": sizes} | cut
-    reserved = np.asarray(memory.reserved)[order]
-    provenance = Provenance(
-        name=path.stem, kind="imported", source=path.name, device=chosen, extra=extra
-    )
+    provenance = Provenance.of_file(path, device=chosen, extra=extra)
     if chosen == _CPU:
         unknown = "its events are those of the CPU, which has no caching allocator"
         result = assemble(events, provenance)
         began = result.trace.provenance.live_at_start
         coverage = Coverage(begins="later" if began else "start", ends="open")
         return Recording(replace(result.trace, coverage=coverage), result.address, unknown=unknown)
-    start = _beginning(events, np.asarray(memory.allocated)[order], reserved, len(labels))
+    start = _beginning(events, allocated, reserved, len(labels))
     if len(start.live.address):
         events = replace(events, labels=(*labels, UNSEEN))
     result = assemble(events, provenance, start.live, start.layout)
@@ -255,14 +251,15 @@ def read_recording(file: BinaryIO, path: Path, *, device: str | int | None = Non
 
 @dataclass
 class _Memory:
-    """The memory events of one device: columns, times in ns."""
+    """The memory events of one device: five numbers and the thread of each."""
 
-    time: array[int] = field(default_factory=lambda: array("q"))
-    address: array[int] = field(default_factory=lambda: array("q"))
-    size: array[int] = field(default_factory=lambda: array("q"))
-    allocated: array[int] = field(default_factory=lambda: array("q"))
-    reserved: array[int] = field(default_factory=lambda: array("q"))
+    numbers: array[int] = field(default_factory=lambda: array("q"))
     thread: list[_Thread] = field(default_factory=list)
+
+    @property
+    def columns(self) -> NDArray[np.int64]:
+        """int64 (5, n): time in ns, address, size, and bytes allocated and reserved after it."""
+        return np.asarray(self.numbers).reshape(-1, 5).T
 
 
 class _Profile:
@@ -301,20 +298,21 @@ class _Profile:
 
     def labels(self, memory: _Memory, labels: dict[str, int]) -> tuple[_Numbers, _Numbers]:
         """The label and the kind of each event of a device; new ones are added to `labels`."""
-        label_numbers, kinds = np.zeros((2, len(memory.time)), np.uint32)
+        times, _, sizes, *_ = memory.columns.tolist()
+        label_numbers, kinds = np.zeros((2, len(times)), np.uint32)
         events: dict[_Thread, list[int]] = defaultdict(list)
         for n, thread in enumerate(memory.thread):
-            if memory.size[n] > 0:
+            if sizes[n] > 0:
                 events[thread].append(n)
         for thread, numbers in events.items():
             operators = sorted(
                 self._operators.get(thread, []), key=lambda operator: (operator[0], -operator[1])
             )
-            numbers.sort(key=memory.time.__getitem__)
+            numbers.sort(key=times.__getitem__)
             position = 0
             computing, creating, nodes = (list[tuple[int, int, str]]() for _ in range(3))
             for n in numbers:
-                now = memory.time[n]
+                now = times[n]
                 while position < len(operators) and operators[position][0] <= now:
                     operator = operators[position]
                     (creating if only_creates(operator[2]) else computing).append(operator)
@@ -344,11 +342,8 @@ class _Profile:
         kind, number = _whole(args, "Device Type", 0), _whole(args, "Device Id", -1)
         name = _TYPES.get(kind, f"device{kind}")
         memory = self.devices[name if name == _CPU else f"{name}:{number}"]
-        memory.time.append(_time(event))
-        memory.address.append(address)
-        memory.size.append(size)
-        memory.allocated.append(_whole(args, "Total Allocated", -1))
-        memory.reserved.append(_whole(args, "Total Reserved", -1))
+        totals = (_whole(args, f"Total {what}", -1) for what in ("Allocated", "Reserved"))
+        memory.numbers.extend((_time(event), address, size, *totals))
         memory.thread.append(_thread(event))
 
 
@@ -382,7 +377,7 @@ def _choose(device: str | int | None, devices: dict[str, _Memory]) -> str:
     """The name of the selected device."""
     if not devices:
         raise TraceError("holds no memory events; profile with profile_memory=True")
-    listed = ", ".join(f"{name} ({len(devices[name].time):,} events)" for name in sorted(devices))
+    listed = ", ".join(f"{name} ({len(devices[name].thread):,} events)" for name in sorted(devices))
     if device is not None:
         named = [n for n in devices if str(device) in (n, n.partition(":")[2])]
         if len(named) != 1:

@@ -120,13 +120,8 @@ class _Device:
     def recording(self, path: Path) -> Recording:
         """The recording; its trace gets the name of a file."""
         events = self._requests()
-        provenance = Provenance(
-            name=path.stem,
-            kind="imported",
-            source=path.name,
-            device=f"cuda:{self._number}",
-            extra=self._notes(),
-        )
+        device, notes = f"cuda:{self._number}", self._notes()
+        provenance = Provenance.of_file(path, device=device, extra=notes)
         found = assemble(events, provenance, self.live, self._start)
         times = events.time_ns
         begun = None if times is None else int(times.min(initial=MAX_SIZE))
@@ -283,9 +278,8 @@ class _Device:
             self.unknown = str(error)
             notes = {"layout": f"unknown: {error}"} if recorded else {}
             return Start(notes=notes, uses=uses, traits=traits)
-        trims = starts.trims_of(calls, events, layout, settings)
-        held = layout if len(before) else None
-        return Start(held, trims.releases, trims.notes(), uses, traits)
+        releases, notes = starts.trims_of(calls, events, layout, settings)
+        return Start(layout if len(before) else None, releases, notes, uses, traits)
 
     def _notes(self) -> dict[str, Any]:
         """What the provenance says about the snapshot."""

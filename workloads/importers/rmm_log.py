@@ -16,16 +16,17 @@ Logs that another program has exported may have any form of `csv_dialect`.
 import io
 import re
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from allocbench.workloads._native import RmmRows
 from allocbench.workloads.coverage import imported
-from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header
+from allocbench.workloads.csv_dialect import ENCODING, Rows, first_line, header, short
 from allocbench.workloads.importers.addresses import AddressedEvents, assemble
 from allocbench.workloads.trace import MAX_SIZE, Provenance, Trace, TraceError
 
@@ -83,7 +84,7 @@ def read(file: BinaryIO, path: Path) -> Trace:
             extra["failed_request"] = int(log.events.size[-1])
     if log.cut:
         extra["note"] = "the last line, which is incomplete, is left out"
-    provenance = Provenance(name=path.stem, kind="imported", source=path.name, extra=extra)
+    provenance = Provenance.of_file(path, extra=extra)
     trace = assemble(log.events, provenance).trace
     return replace(trace, coverage=imported(trace.provenance))
 
@@ -101,12 +102,16 @@ def _all_rows(file: BinaryIO) -> _Log:
             raise OtherForm
     if rest and not _is_cut(rest):
         raise OtherForm
-    is_alloc, address, size, stream, time = rows.take()
-    midnights = np.diff(time, prepend=0) < -_DAY // 2
-    time_ns = time + _DAY * np.cumsum(midnights)
+    return _Log(_events(rows.take()), rows.failures, bool(rest))
+
+
+def _events(columns: Iterable[NDArray[Any]]) -> AddressedEvents:
+    """The events of is_alloc, address, size, stream and time, which go on after midnight."""
+    is_alloc, address, size, stream, time = columns
+    time_ns = time.astype(np.int64)
+    time_ns += _DAY * np.cumsum(np.diff(time_ns, prepend=0) < -_DAY // 2)
     label = np.zeros(len(size), np.uint32)
-    events = AddressedEvents(is_alloc.view(np.bool_), address, size, stream, label, time_ns)
-    return _Log(events, rows.failures, bool(rest))
+    return AddressedEvents(is_alloc.view(np.bool_), address, size, stream, label, time_ns)
 
 
 def _is_cut(last: bytes) -> bool:
@@ -121,50 +126,24 @@ def _is_cut(last: bytes) -> bool:
 def _row_by_row(file: BinaryIO) -> _Log:
     """A log in any form; raises TraceError."""
     unfinished, cut, failures = _unfinished_line(file), False, 0
-    is_alloc, (address, size, stream, time) = array("B"), (array("Q") for _ in range(4))
+    columns = [array(code) for code in "BQQqQ"]
     with io.TextIOWrapper(file, ENCODING, newline="") as text:
         rows = Rows(text, _has_columns, HEADER.lower().split(","))
-        day = before = 0
         try:
-            for row in _parsed(rows):
-                if row.time < before - _DAY // 2:
-                    day += _DAY
-                before = row.time
-                failures += row.fails
-                for allocates in (True, False) if row.fails else (row.allocates,):
-                    is_alloc.append(allocates)
-                    address.append(NOWHERE if row.fails else row.address)
-                    size.append(row.size)
-                    stream.append(row.stream)
-                    time.append(row.time + day)
+            for fails, event in _parsed(rows):
+                failures += fails
+                for allocates in (True, False) if fails else event[:1]:
+                    for column, value in zip(columns, (allocates, *event[1:]), strict=True):
+                        column.append(value)
         except TraceError:
             cut = rows.line == unfinished
             if not cut:
                 raise
-    events = AddressedEvents(
-        is_alloc=np.asarray(is_alloc).astype(np.bool_),
-        address=np.asarray(address),
-        size=np.asarray(size),
-        stream=np.asarray(stream).astype(np.int64),
-        label=np.zeros(len(size), np.uint32),
-        time_ns=np.asarray(time).astype(np.int64),
-    )
-    return _Log(events, failures, cut)
+    return _Log(_events(map(np.asarray, columns)), failures, cut)
 
 
-class _Row(NamedTuple):
-    """A row of a log. time: ns since midnight, or since any other moment."""
-
-    time: int
-    allocates: bool
-    fails: bool
-    address: int
-    size: int
-    stream: int
-
-
-def _parsed(rows: Rows) -> Iterator[_Row]:
-    """The rows, without headers; raises TraceError."""
+def _parsed(rows: Rows) -> Iterator[tuple[bool, tuple[bool, int, int, int, int]]]:
+    """Whether each request failed, and its fields of `_events`; raises TraceError."""
     columns = list(rows.names or ())
     places = [columns.index(name) for name in _COLUMNS]
     for row in rows.filled(rows.delimiter.join(columns)):
@@ -177,15 +156,11 @@ def _parsed(rows: Rows) -> Iterator[_Row]:
         fails = action == _FAILURE
         if not fails and action != _ALLOC and action not in _FREE:
             actions = ", ".join((_ALLOC, *_FREE, _FAILURE))
-            raise TraceError(f"line {line}: unknown action {_shown(action)}; known are {actions}")
-        yield _Row(
-            _time(when, line),
-            action == _ALLOC,
-            fails,
-            0 if fails else _number(pointer, "pointer", line),
-            _number(requested, "size", line),
-            _number(of, "stream", line),
-        )
+            raise TraceError(f"line {line}: unknown action {short(action)!r}; known are {actions}")
+        time = _time(when, line)
+        address = NOWHERE if fails else _number(pointer, "pointer", line)
+        size, stream = _number(requested, "size", line), _number(of, "stream", line)
+        yield fails, (action == _ALLOC, address, size, stream, time)
 
 
 def _unfinished_line(file: BinaryIO) -> int:
@@ -207,7 +182,9 @@ def _time(text: str, line: int) -> int:
         seconds, fraction = match.groups("")
         whole = int(seconds)
     else:
-        raise TraceError(f"line {line}: time {_shown(text)} is neither HH:MM:SS.FFFFFF nor seconds")
+        raise TraceError(
+            f"line {line}: time {short(text)!r} is neither HH:MM:SS.FFFFFF nor seconds"
+        )
     return whole * _SECOND + int(fraction.ljust(9, "0"))
 
 
@@ -215,11 +192,7 @@ def _number(text: str, field: str, line: int) -> int:
     if text in ("(nil)", "(null)", "nullptr"):
         return 0
     if not _NUMBER.fullmatch(text) or (number := int(text, 16 if text[1:2] in "xX" else 10)) < 0:
-        raise TraceError(f"line {line}: {field} {_shown(text)} is not a number")
+        raise TraceError(f"line {line}: {field} {short(text)!r} is not a number")
     if number > MAX_SIZE:
-        raise TraceError(f"line {line}: {field} {_shown(text)} is above {MAX_SIZE}")
+        raise TraceError(f"line {line}: {field} {short(text)!r} is above {MAX_SIZE}")
     return number
-
-
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= 40 else text[:37] + "...")

@@ -16,7 +16,7 @@ uses the pool any more, which releases the pool.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -439,32 +439,21 @@ def _reservations(
     )
 
 
-class Trims(NamedTuple):
-    """The trims, and the number of runs of each kind."""
-
-    releases: list[Release]
-    certain: int  # empty_cache
-    likely: int  # empty_cache, or a retry after a refusal: memory was obtained right afterwards
-    partial: int  # left to the allocator
-
-    def notes(self) -> dict[str, int]:
-        """The counts above 0, for the provenance."""
-        names = {
-            "trims": self.certain,
-            "trims_or_retries": self.likely,
-            "partial_releases": self.partial,
-        }
-        return {name: count for name, count in names.items() if count}
+_CERTAIN, _LIKELY, _PARTIAL = _RUNS = "trims", "trims_or_retries", "partial_releases"
+"""Kinds of runs: of empty_cache; of that or of a retry after a refusal, because memory was obtained
+right afterwards; of the allocator itself."""
 
 
 def trims_of(
     calls: Sequence[SegmentCall], events: AddressedEvents, start: Layout, settings: PytorchSettings
-) -> Trims:
-    """The trims among the calls to the device, in order."""
+) -> tuple[list[Release], dict[str, int]]:
+    """The trims among the calls to the device, in order, and how many runs of each kind there are,
+    for the provenance.
+    """
     judged = settings.collection_threshold > 0 or settings.max_split is not None
     held = _Held(events, start) if judged else None
     releases = list[Release]()
-    certain = likely = partial = n = 0
+    runs, n = Counter[str](), 0
     while n < len(calls):
         begin = n
         while (
@@ -483,17 +472,15 @@ def trims_of(
         where, run = calls[begin].position, calls[begin:n]
         ranges = any(call.action == SEGMENT_UNMAP for call in run)
         if held and not ranges and held.any_free(where):
-            partial += 1
+            runs[_PARTIAL] += 1
             continue
         private = {f"{call.stream} {call.pool}": call for call in run if call.pool > 0}
         releases += sorted(Release(where, call.stream, call.pool) for call in private.values())
         if any(call.pool <= 0 for call in run):
             releases.append(Release(where))
-        if n < len(calls) and calls[n].position == where:
-            likely += 1
-        else:
-            certain += 1
-    return Trims(releases, certain, likely, partial)
+        retried = n < len(calls) and calls[n].position == where
+        runs[_LIKELY if retried else _CERTAIN] += 1
+    return releases, {kind: runs[kind] for kind in _RUNS if runs[kind]}
 
 
 class _Held:

@@ -7,11 +7,13 @@ the options of a model (`models`) and a server (`server`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from allocbench.base.spec import parse
+from allocbench.base.text import definitions
 from allocbench.workloads.events import MOST_ALLOCS, Events
 from allocbench.workloads.generator import Generator, Option, Value, with_defaults
 from allocbench.workloads.serving import models, requests, server
@@ -64,52 +66,34 @@ def _serve(events: Events, asked: Requests, values: dict[str, Any]) -> Mapping[s
     return told | ({"note": asked.rule} if asked.rule else {})
 
 
-def _server(name: str, summary: str, source: str, **defaults: Value) -> Generator:
-    options = (*models.OPTIONS, *server.OPTIONS, *requests.OPTIONS)
-    return Generator(name, "serving", summary, source, with_defaults(options, defaults), _drawn)
+_GENERATORS = """
+serve-chat
+    chats on Llama-3-8B with contiguous KV blocks that grow by concatenation;
+    Poisson arrivals, log-normal lengths
+serve-paged:kv=paged
+    the same chats with KV pages of 16 tokens;
+    Poisson arrivals, log-normal lengths
+serve-bursts-70b:model=llama-3-70b,growth=double,layer_group=20,burstiness=4
+    one of four GPUs of Llama-3-70B under bursts, contiguous KV blocks that double;
+    gamma arrivals, log-normal lengths
+serve-long-prefix:model=qwen2.5-7b,kv=paged,page=64,prompt=2000,longest=32768,prefixes=12,
+  prefix_tokens=16384,rate=2,kv_budget=6GiB
+    long prompts with common prefixes on Qwen2.5-7B, pages of the prefixes shared;
+    Poisson arrivals, log-normal lengths, beginnings by Zipf's law
+serve-preempt:rate=20,output=300,kv_budget=4GiB
+    more chats than fit on Llama-3-8B: sequences are preempted and recomputed;
+    Poisson arrivals, log-normal lengths
+"""
+"""Each with the options that differ from the defaults; what it is; what its requests are."""
 
 
-GENERATORS = (
-    _server(
-        "serve-chat",
-        "chats on Llama-3-8B with contiguous KV blocks that grow by concatenation",
-        "Poisson arrivals, log-normal lengths",
-    ),
-    _server(
-        "serve-paged",
-        "the same chats with KV pages of 16 tokens",
-        "Poisson arrivals, log-normal lengths",
-        kv="paged",
-    ),
-    _server(
-        "serve-bursts-70b",
-        "one of four GPUs of Llama-3-70B under bursts, contiguous KV blocks that double",
-        "gamma arrivals, log-normal lengths",
-        model="llama-3-70b",
-        growth="double",
-        layer_group=20,
-        burstiness=4.0,
-    ),
-    _server(
-        "serve-long-prefix",
-        "long prompts with common prefixes on Qwen2.5-7B, pages of the prefixes shared",
-        "Poisson arrivals, log-normal lengths, beginnings by Zipf's law",
-        model="qwen2.5-7b",
-        kv="paged",
-        page=64,
-        prompt=2000,
-        longest=32768,
-        prefixes=12,
-        prefix_tokens=16384,
-        rate=2.0,
-        kv_budget=6 << 30,
-    ),
-    _server(
-        "serve-preempt",
-        "more chats than fit on Llama-3-8B: sequences are preempted and recomputed",
-        "Poisson arrivals, log-normal lengths",
-        rate=20.0,
-        output=300,
-        kv_budget=4 << 30,
-    ),
-)
+def _listed() -> Iterator[Generator]:
+    options = {one.name: one for one in (*models.OPTIONS, *server.OPTIONS, *requests.OPTIONS)}
+    for head, told in definitions(_GENERATORS):
+        spec, (summary, source) = parse(head.replace(" ", "")), told.split("; ")
+        defaults = {name: options[name].read(text) for name, text in spec.options.items()}
+        of_it = with_defaults(options.values(), defaults)
+        yield Generator(spec.name, "serving", summary, source, of_it, _drawn)
+
+
+GENERATORS = tuple(_listed())

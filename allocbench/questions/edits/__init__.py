@@ -6,6 +6,8 @@ shorter, or are allocated a second time. It is offered only if the recording sho
 kinds of blocks, modules, shapes, steps.
 """
 
+from dataclasses import replace
+
 from allocbench.questions.edits import allocator, optimizers, parameters, passes
 from allocbench.questions.edits.edit import Edit, go_together
 from allocbench.questions.training_blocks import TrainingBlocks
@@ -30,5 +32,9 @@ _FAMILIES = (
 
 def edits(blocks: TrainingBlocks, ranks: int) -> list[Edit]:
     """The edits that a program's recording shows enough for. ranks: GPUs of sharded training."""
-    found = [edit for family in _FAMILIES for edit in family(blocks)]
+    found = [
+        replace(edit, family=edit.family or family.__name__)
+        for family in _FAMILIES
+        for edit in family(blocks)
+    ]
     return [*found, *parameters.sharding(blocks, ranks)]

@@ -42,7 +42,6 @@ def kept(blocks: TrainingBlocks) -> Iterator[Edit]:
                 f"del the value of {place} at the end of a step: since step {since}, a variable"
                 f" keeps {units.size(size)} of each step until the next one assigns it again",
                 "none, if nothing else reads it",
-                "kept",
                 2,
                 partial(_freed_at_end, blocks, of_place),
             )
@@ -83,7 +82,6 @@ def places(blocks: TrainingBlocks) -> Iterator[Edit]:
                 f"empty_cache before each {place}",
                 f"torch.cuda.empty_cache() before each {place}",
                 "the GPU waits, and segments are allocated again",
-                "places",
                 2,
                 partial(_trimmed, tuple(at.tolist())),
                 {"empty_cache": place.partition(" ")[0]},
@@ -105,9 +103,9 @@ def settings(blocks: TrainingBlocks) -> Iterator[Edit]:
             setting,
             how(f"caching:{of_version}{setting.replace(':', '=')}"),
             cost,
-            "setting",
             1,
             lambda table: table,
             {"setting": setting},
             setting,
+            family="setting",
         )

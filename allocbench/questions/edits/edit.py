@@ -29,24 +29,25 @@ _BELOW = {"activations": 0.35, "precision": 0.25, "state": 0.1}
 class Edit:
     """One change of a program.
 
-    name: for a table. how: what to change. cost: what it costs besides memory. family: what it acts
-    on; two edits of one family exclude each other. effort: what it asks of the user: 1 an argument,
-    2 some lines, 3 another way to train, 4 more GPUs, 5 to train other parameters. apply: the
-    change of the blocks. made: what makes the change in a program that runs, as `edits_hook` reads
-    it; empty if nothing can. setting: of PyTorch's allocator, such as "expandable_segments:True".
-    off_by: the error, if it is not that of the family. not_with: another family that it excludes.
+    name: for a table. how: what to change. cost: what it costs besides memory. effort: what it asks
+    of the user: 1 an argument, 2 some lines, 3 another way to train, 4 more GPUs, 5 to train other
+    parameters. apply: the change of the blocks. made: what makes the change in a program that runs,
+    as `edits_hook` reads it; empty if nothing can. setting: of PyTorch's allocator, such as
+    "expandable_segments:True". off_by: the error, if it is not that of the family. not_with:
+    another family that it excludes. family: what it acts on; two edits of one family exclude each
+    other. Default: the name of the function that yields it.
     """
 
     name: str
     how: str
     cost: str
-    family: str
     effort: int
     apply: Callable[[BlockTable], BlockTable]
     made: Mapping[str, Any] = field(default_factory=dict)
     setting: str = ""
     off_by: float = 0.0
     not_with: str = ""
+    family: str = ""
 
     @property
     def error(self) -> float:

@@ -35,7 +35,6 @@ def precision(blocks: TrainingBlocks) -> Iterator[Edit]:
             "bfloat16 weights, gradients and states",
             "model.to(torch.bfloat16) before the optimizer is made, and inputs in bfloat16",
             "small updates are rounded away: use stochastic rounding",
-            "precision",
             2,
             partial(_halved, blocks),
             {"dtype": "bfloat16"},
@@ -84,7 +83,6 @@ def trained(blocks: TrainingBlocks) -> Iterator[Edit]:
         f"freeze {frozen[0]} to {frozen[-1]} and what comes before",
         "requires_grad_(False) for these modules",
         "their parameters are not trained",
-        "trained",
         5,
         partial(_frozen, blocks, {*frozen}, own),
         {"freeze": owners},
@@ -95,7 +93,6 @@ def trained(blocks: TrainingBlocks) -> Iterator[Edit]:
             f"peft.LoraConfig(r={LORA_RANK}) for the {len(weights)} linear layers of the repeated"
             " modules",
             "only small matrices are trained",
-            "trained",
             5,
             partial(_adapted, blocks, weights),
             {"lora": sorted({module for module, _ in weights})},
@@ -176,10 +173,10 @@ def buckets(blocks: TrainingBlocks) -> Iterator[Edit]:
             "gradients in DDP's buckets",
             "DistributedDataParallel(..., gradient_as_bucket_view=True)",
             "none; Tensor.detach_ cannot be called on gradients",
-            "gradients",
             1,
             lambda table: table.only(~blocks.of_kind(table, GRADIENTS)),
             {"buckets": True},
+            family="gradients",
         )
 
 
@@ -217,9 +214,9 @@ def sharding(blocks: TrainingBlocks, ranks: int) -> Iterator[Edit]:
                 f"ZeRO-{stage} on {ranks} GPUs",
                 f"{what} split over {ranks} GPUs: {means}, or DeepSpeed",
                 f"{ranks} GPUs; {traffic}",
-                "sharding",
                 4,
                 partial(_split, blocks, kinds, ranks),
+                family="sharding",
             )
 
 

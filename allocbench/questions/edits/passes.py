@@ -40,7 +40,6 @@ def activations(blocks: TrainingBlocks) -> Iterator[Edit]:
             "activations in host memory",
             "with torch.autograd.graph.save_on_cpu(pin_memory=True): around the call of the model",
             "all that the model saves crosses the bus twice in each step",
-            "activations",
             2,
             partial(_offloaded, blocks, saved),
             {"offload": True},
@@ -56,7 +55,6 @@ def _checkpoint(
         f"checkpoint {which} {'' if which == 'only' else 'of '}{paths}",
         f"torch.utils.checkpoint.checkpoint for {which} {count}",
         f"the forward pass of {len(chosen)} modules is computed twice",
-        "activations",
         2,
         partial(_checkpointed, blocks, calls),
         {"checkpoint": chosen},
@@ -168,7 +166,6 @@ def scores(blocks: TrainingBlocks) -> Iterator[Edit]:
             "memory-efficient attention",
             "torch.nn.functional.scaled_dot_product_attention in place of " + ", ".join(lines),
             "none: it is faster; weights of attention cannot be returned",
-            "scores",
             2,
             lambda table: table.only(~found[table.origin]),
         )
@@ -224,7 +221,6 @@ def batch(blocks: TrainingBlocks) -> Iterator[Edit]:
                 f"{parts} passes over 1/{parts} of the batch before each optimizer step",
                 f"smaller kernels; batch normalization, if there is any, sees 1/{parts} of the"
                 " batch",
-                "batch",
                 2,
                 partial(_accumulated, blocks, parts),
             )
@@ -234,9 +230,9 @@ def batch(blocks: TrainingBlocks) -> Iterator[Edit]:
                 f"batches of 1/{parts} of the size where the model is called without a backward"
                 " pass",
                 "smaller kernels in the evaluation",
-                "evaluation",
                 1,
                 partial(_evaluated, blocks, parts),
+                family="evaluation",
             )
 
 
@@ -273,7 +269,6 @@ def loss(blocks: TrainingBlocks) -> Iterator[Edit]:
             f"logits and loss in {CHUNKS} parts: Liger's fused linear cross-entropy, or a loop with"
             " checkpoints",
             "the last layer computes its forward pass twice",
-            "loss",
             2,
             lambda table: table.divided(np.isin(table.origin, logits), CHUNKS),
         )
