@@ -259,25 +259,19 @@ def _needed(found: CardParts, asked: Requests, plenty: int) -> int:
 
 def _largest(found: CardParts, asked: Requests, cache: int, survived: bool) -> float | None:
     """The largest relative rate that is survived, within 2 %."""
-    fits, fails = (1.0, None) if survived else (None, 1.0)
-    while fails is None:
-        assert fits is not None
-        if fits >= _MOST:
-            return float("inf")
-        if _serve(found, asked, cache, 2 * fits).survived:
-            fits *= 2
-        else:
-            fails = 2 * fits
-    while fits is None:
-        if fails <= _LEAST:
-            return None
-        if _serve(found, asked, cache, fails / 2).survived:
-            fits = fails / 2
-        else:
-            fails /= 2
+
+    def survives(speed: float) -> bool:
+        return _serve(found, asked, cache, speed).survived
+
+    tried, factor = 1.0, 2.0 if survived else 0.5
+    while survives(tried * factor) == survived:
+        tried *= factor
+        if not _LEAST < tried < _MOST:
+            return float("inf") if survived else None
+    fits, fails = sorted((tried, tried * factor))
     while fails / fits > _PRECISION:
         middle = (fits * fails) ** 0.5
-        if _serve(found, asked, cache, middle).survived:
+        if survives(middle):
             fits = middle
         else:
             fails = middle
