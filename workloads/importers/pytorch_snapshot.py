@@ -278,8 +278,8 @@ class _Device:
             self.unknown = str(error)
             notes = {"layout": f"unknown: {error}"} if recorded else {}
             return Start(notes=notes, uses=uses, traits=traits)
-        releases, notes = starts.trims_of(calls, events, layout, settings)
-        return Start(layout if len(before) else None, releases, notes, uses, traits)
+        releases, runs = starts.trims_of(calls, events, layout, settings)
+        return Start(layout if len(before) else None, releases, runs, uses, traits)
 
     def _notes(self) -> dict[str, Any]:
         """What the provenance says about the snapshot."""
