@@ -133,8 +133,8 @@ DRAWN = (
     Bug(
         "an update in the backward pass asks for no effort",
         "allocbench/questions/edits/optimizers.py",
-        '"gradients",\n        3,',
-        '"gradients",\n        0,',
+        'no accumulation",\n        3,',
+        'no accumulation",\n        0,',
         ("tests/questions/test_whatif.py::test_edits_are_ordered_by_what_they_ask",),
     ),
     Bug(
