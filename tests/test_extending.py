@@ -89,8 +89,8 @@ def copy(tmp_path: Path) -> Copy:
 def test_a_metric(copy: Copy) -> None:
     copy.insert(
         "reports/rows/columns.py",
-        "COLUMNS: tuple[Column, ...] = (\n",
-        '    _memory("twice", "bytes", "Twice the max load.", True, heading="twice the load"),\n',
+        "[memory]\n",
+        'twice: bytes, lower is better, called "twice the load"\n    Twice the max load.\n',
     )
     copy.insert(
         "allocbench/replays/runner.py",
@@ -346,9 +346,7 @@ def run() -> None:
     typer.echo("hello")
 ''',
     )
-    copy.insert(
-        "allocbench/commands/__init__.py", '    "Traces": {\n', '        "toy": "Say hello.",\n'
-    )
+    copy.insert("allocbench/commands/__init__.py", '    "Traces": "', "toy ")
     assert "Say hello." in copy.allocbench("--help")
     assert copy.allocbench("toy") == "hello\n"
     assert "allocbench toy" in copy.allocbench("toy", "--help")
