@@ -89,7 +89,7 @@ def copy(tmp_path: Path) -> Copy:
 def test_a_metric(copy: Copy) -> None:
     copy.insert(
         "reports/rows/columns.py",
-        "[memory]\n",
+        "share of the events.\n[memory]\n",
         'twice: bytes, lower is better, called "twice the load"\n    Twice the max load.\n',
     )
     copy.insert(
