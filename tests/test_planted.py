@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.planted.bugs import BUGS, Bug
-from tests.planted.drawn import DRAWN
+from tests.planted.bugs import BUGS, DRAWN, Bug
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs/trust.md").read_text(encoding="utf-8")

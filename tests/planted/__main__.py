@@ -19,8 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tests import clean_environment, source_copy
-from tests.planted.bugs import BUGS, Bug
-from tests.planted.drawn import DRAWN
+from tests.planted.bugs import BUGS, DRAWN, Bug
 
 FOLDER = source_copy.ROOT / "build/planted"
 MODULES = {"_core": "allocators", "_native": "workloads"}
