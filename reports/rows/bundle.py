@@ -190,8 +190,8 @@ def parse(text: bytes, where: str) -> list[Record]:
     for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), 1):
         try:
             record = json.loads(line)
-            key_of(record)
-            if not isinstance(record["row"], dict):
+            names = vars(key_of(record)).values()
+            if not isinstance(record["row"], dict) or not all(isinstance(x, str) for x in names):
                 raise TypeError
             rows.append({name: record[name] for name in ("key", "row", "error")})
         except (ValueError, TypeError, KeyError, RecursionError) as error:

@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from statistics import mean
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 from allocbench import allocators
+from allocbench.allocators import _core, replays
 from allocbench.workloads import ALLOC, FREE, MARK, TRIM, Trace
 from tests import random_events
 from tests.allocators.test_conformance import in_steps
@@ -198,6 +200,27 @@ def test_a_trim_in_the_trace_returns_segments() -> None:
     result = allocators.replay(trace_of(events), allocator, placements=True)
     assert result.placements["segment"].tolist() == [0, 1]
     assert result.device.free_calls == 1
+
+
+def test_a_layout_is_taken_over_segment_by_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_core, "HeldSegment", lambda *given: given)
+    _, layout = held_at_start()
+    columns = {"address": [1, 2], "size": [3, 4], "stream": [5, 6], "small": [True, False]}
+    columns |= {"reservation": [7, 8], "rank": [9, 10], "pool": [11, 12]}
+    values = {name: np.array(column) for name, column in columns.items()}
+    held = SimpleNamespace(
+        **values,
+        of_bfc=False,
+        segment_of_block=np.array([1, 0, 1]),
+        block_address=np.array([20, 30, 40]),
+        block_size=np.array([2, 3, 4]),
+    )
+    found: Any = replays._held(held, np.array([1, 2, 3, 99], np.uint64))  # type: ignore[arg-type]
+    assert {*values} | {"of_bfc", "block_address", "block_size"} == {*vars(layout)}
+    assert found == [
+        (1, 3, 5, True, 7, 9, False, 11, [(30, 3, 2)]),
+        (2, 4, 6, False, 8, 10, False, 12, [(20, 2, 1), (40, 4, 3)]),
+    ]
 
 
 def test_a_second_replay_continues_where_the_first_ended() -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,37 @@ TORCH = Path(str(_FOUND.origin)).parent
 
 
 # -- the real torch
+
+
+def test_statistics_have_the_names_that_pytorch_gives_them() -> None:
+    from allocbench.allocators import torch as adapter
+
+    blocks, sizes = ("allocated_blocks", "active_blocks"), ("allocated", "active", "requested")
+    flows = {
+        name: SimpleNamespace(current=n, peak=n + 1, gained=n + 2, lost=n + 3)
+        for n, name in enumerate((*blocks, *sizes, "reserved"), 1)
+    }
+    calls = {"malloc_calls": 100, "map_calls": 20, "refused_calls": 3}
+    use: Any = SimpleNamespace(
+        program=SimpleNamespace(totals=SimpleNamespace(**flows), failures=70, retries=71),
+        device=SimpleNamespace(**calls, free_calls=40, unmap_calls=5),
+        stats=SimpleNamespace(retries=8),
+    )
+    found = dict(adapter._flat("", adapter._nested(use)))
+    told = ("allocation", "active", *(f"{name}_bytes" for name in sizes), "reserved_bytes")
+    expected = {
+        f"{name}.all.{what}": n + at
+        for n, name in enumerate(told, 1)
+        for at, what in enumerate(("current", "peak", "allocated", "freed"))
+    }
+    expected |= {"num_ooms": 70, "num_alloc_retries": 79, "max_split_size": -1}
+    expected |= {"num_device_alloc": 117, "num_device_free": 45, "segment.all.current": 72}
+    expected |= {"segment.all.allocated": 117, "segment.all.freed": 45}
+    assert {name: value for name, value in found.items() if value} == expected
+    empty = dict(adapter._flat("", adapter._nested(None)))
+    assert empty.keys() == found.keys()
+    assert {name for name, value in empty.items() if value} == {"max_split_size"}
+
 
 REAL = """
 import sys
@@ -68,9 +101,9 @@ weight.sum().backward()
 optimizer.step()
 assert stepped == [1]
 
-for _ in range(2):
+for again in ("bfc", "naive"):
     try:
-        allocbench.allocators.torch.use("bfc")
+        allocbench.allocators.torch.use(again)
     except allocbench.allocators.SpecError as error:
         print(error)
 """

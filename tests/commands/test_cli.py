@@ -15,12 +15,11 @@ from typing import Any
 
 import pytest
 
-from allocbench import __version__, allocators
+from allocbench import __version__
 from allocbench.commands import COMMANDS, EXAMPLES, Command
 from allocbench.reports.rows import bundle, results
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import ALLOC, catalog, files, first_events, parquet, read, write
-from allocbench.workloads.formats import FORMATS
 from tests import asv_results
 from tests.commands import EVENTS, QUICK, folder, output, run
 from tests.tflite_models import tflite_file
@@ -135,27 +134,6 @@ def test_help_and_version() -> None:
     assert output("") == output("--help")
     assert "$ allocbench compare gpt2-train" in output("")
     assert output("--version") == f"allocbench {__version__}\n"
-
-
-def test_list_names_everything_there_is() -> None:
-    shown = output("list")
-    for info in allocators.strategies():
-        assert info.name in shown
-        for option in info.options:
-            assert f"{info.name}:{option.name}" in shown
-    assert "bump (floor)" in shown
-    for wrapper in allocators.wrappers():
-        assert f"{wrapper.name}:" in shown
-        assert wrapper.summary in shown
-    for name in catalog.names():
-        assert name in shown
-    for device in allocators.DEVICE_SPECS:
-        assert device in shown
-    for known in FORMATS:
-        assert known.name in shown
-    for what in ("allocators", "workloads", "devices", "formats"):
-        assert output(f"list {what}").split()[0] == what
-        assert output(f"list {what}").strip() in shown
 
 
 def test_compare_writes_rows_with_the_schema_and_a_report() -> None:

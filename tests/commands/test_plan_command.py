@@ -37,28 +37,6 @@ def test_a_trace_without_allocs_needs_no_bytes(planner: str) -> None:
     assert [numbers[name] for name in ("blocks", "height", "lower_bound")] == [0, 0, 0]
 
 
-@pytest.mark.parametrize("planner", allocators.planners())
-def test_the_numbers_of_every_planner(planner: str) -> None:
-    numbers = json.loads(output(f"blocks.csv --planner {planner} --json -"))
-    assert numbers.keys() == {
-        *("planner", "blocks", "height", "max_load", "lower_bound", "optimal", "seconds"),
-        "coverage",
-    }
-    assert (numbers["planner"], numbers["blocks"]) == (planner, 5)
-    assert numbers["max_load"] == numbers["lower_bound"] == 12
-    assert numbers["optimal"] is (numbers["height"] == 12)
-    assert numbers["seconds"] >= 0
-
-
-def test_a_plan_and_its_numbers_are_written() -> None:
-    assert "optimal" in output("blocks.csv -o plan.csv --json plan.json --time-limit 5")
-    assert json.loads(Path("plan.json").read_text())["optimal"] is True
-    header, *rows = Path("plan.csv").read_text().splitlines()
-    assert header == "id,lower,upper,size,offset"
-    assert [row.split(",")[0] for row in rows] == ["b1", "b2", "b3", "b4", "b5"]
-    assert max(int(row.split(",")[3]) + int(row.split(",")[4]) for row in rows) == 12
-
-
 def test_nothing_but_the_file_goes_to_standard_output() -> None:
     assert output("blocks.csv -o -").startswith("id,lower,upper,size,offset\n")
 

@@ -8,7 +8,6 @@ import pytest
 
 from tests.commands import error, folder, output
 from tests.workloads.serving.test_architectures import LLAMA, write
-from tests.workloads.serving.test_requests import AZURE, BAILIAN, MOONCAKE
 
 __all__ = ["folder"]  # a fixture, used by importing it
 
@@ -33,33 +32,3 @@ def test_quantization_replaces_what_the_configuration_says(method: object) -> No
     replaced = json.loads(output("serving config.json --quantization int4 --json -"))
     write(Path(), LLAMA)
     assert replaced == json.loads(output("serving config.json --quantization int4 --json -"))
-
-
-def test_json_has_the_lines_in_bytes() -> None:
-    told = json.loads(output("serving llama-3-8b --device l40s --capture-sizes 1,8 --json -"))
-    lines = {line["part"]: line["bytes"] for line in told["lines"]}
-    assert lines["weights"] == 16_062_619_648
-    assert told["capture_sizes"] == [1, 8]
-    assert told["kv_tokens"] == 16 * told["kv_blocks"]
-    assert lines["KV cache"] == told["kv_tokens"] * 128 * 1024
-    assert told["log"] is None
-    assert output("serving llama-3-8b --json made.json") != ""
-    assert json.loads(Path("made.json").read_text())["card"] == "H100 SXM 80GB"
-
-
-@pytest.mark.parametrize("text", [AZURE, MOONCAKE, BAILIAN])
-def test_a_log_is_served(text: str) -> None:
-    Path("log").write_text(text)
-    told = json.loads(output("serving llama-3-8b --log log --json -"))["log"]
-    assert told["at_rate"]["preemptions"] == 0
-    assert told["needed_tokens"] > 0
-    assert told["fraction"] == 0.23
-    shown = output("serving llama-3-8b --log log")
-    assert "gpu_memory_utilization 0.23 would be enough" in shown
-    assert "0 preemptions, 0 requests refused; largest load without either: more than" in shown
-
-
-def test_a_configuration_is_read_from_a_file_or_its_folder() -> None:
-    write(Path(), LLAMA)
-    assert "15.0 GiB" in output("serving config.json")
-    assert "KV cache" in output("serving . --quantization fp8 --kv-dtype fp8")

@@ -30,7 +30,7 @@ torch = pytest.importorskip("torch")
 _NAME = "allocbench_inside"  # of the package inside of programs
 
 
-def _loaded(module: str) -> Any:
+def loaded(module: str) -> Any:
     if _NAME not in sys.modules:
         folder = Path(allocbench.__file__).parent / "null_gpu/inside"
         spec = importlib.util.spec_from_file_location(
@@ -43,17 +43,17 @@ def _loaded(module: str) -> Any:
     return importlib.import_module(f"{_NAME}.{module}")
 
 
-known_values, nvidia_smi = _loaded("known_values"), _loaded("nvidia_smi")
+known_values, nvidia_smi = loaded("known_values"), loaded("nvidia_smi")
 Follower, HostCopies, Operator = (
-    getattr(_loaded("following"), name) for name in ("Follower", "HostCopies", "Operator")
+    getattr(loaded("following"), name) for name in ("Follower", "HostCopies", "Operator")
 )
 Guesses, Reads, call_site = (
-    _loaded("guesses").Guesses,
-    _loaded("reads").Reads,
-    _loaded("reads").call_site,
+    loaded("guesses").Guesses,
+    loaded("reads").Reads,
+    loaded("reads").call_site,
 )
-KEY, Workspaces = _loaded("workspaces").KEY, _loaded("workspaces").Workspaces
-Running = _loaded("processes").Running
+KEY, Workspaces = loaded("workspaces").KEY, loaded("workspaces").Workspaces
+Running = loaded("processes").Running
 
 
 class Core:

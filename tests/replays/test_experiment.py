@@ -20,6 +20,7 @@ from allocbench.reports.rows import results
 from allocbench.reports.rows.assumptions import of_row
 from allocbench.reports.rows.results import SCHEMA
 from allocbench.workloads import ALLOC, FREE, MARK, Trace, catalog
+from tests.allocators.test_replay import program
 from tests.traces import Event, make, valid_traces
 
 GIB = 1 << 30
@@ -270,6 +271,18 @@ def test_equal_allocators_take_turns_and_have_a_range() -> None:
         for name in ("alloc_p50_seconds", "free_p99_seconds", "alloc_max_seconds"):
             assert 0 < row[f"{name}_low"] <= row[name] <= row[f"{name}_high"]
         assert "device_seconds" not in row  # an estimate is the same in each pass
+
+
+@pytest.mark.parametrize("spec", ["bfc", "caching", "cuda_async", "bump"])
+def test_the_device_calls_of_a_steady_replay_are_counted_with_and_without_times(spec: str) -> None:
+    """Also where `bump` fails, which is timed on a larger device, and the driver places blocks."""
+    trace = program()
+    counted, timed = (
+        experiment.run(trace, spec, "sim:12MiB", Effort(passes, capacity=False))[0]
+        for passes in (0, 1)
+    )
+    assert counted["device_calls_steady"] == timed["device_calls_steady"]
+    assert (spec != "bump") or counted["failures"]
 
 
 def test_each_pass_begins_with_another_allocator(monkeypatch: pytest.MonkeyPatch) -> None:

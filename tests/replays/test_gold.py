@@ -103,6 +103,7 @@ def test_searches(gold: Gold) -> None:
 
 
 _OUTSIDE: Sequence[Any] = (
+    {"a": 1 << 20, "b": 2 << 20},
     {"a": 5 << 20, "b": 0, "c": -7, "d": True, "e": 1 << 62, "f": 9.5},
     [],
     None,
@@ -116,6 +117,7 @@ def test_what_libraries_hold(gold: Gold) -> None:
         trace = training(1, provenance=Provenance(extra={"outside": outside}))
         for device in ("sim:1GiB", "sim:6MiB", "sim:1GiB,context=3MiB", "null:l4", "cuda"):
             found[f"{n} {device}"] = [runner.outside_of(trace), outcome(beside, device, trace)]
+        found[f"{n} fits"] = [runner.LargeRunner(trace, "sim:1GiB").outside]
     gold("replay_outside", found)
 
 

@@ -89,12 +89,15 @@ def test_equal_estimates_are_neither_less_nor_undecided() -> None:
     assert not one.undecided(same)
 
 
-@given(st.lists(st.tuples(*[st.integers(0, 40)] * 6), min_size=1, max_size=1))
-def test_the_order_is_that_of_every_corner_of_the_box(drawn: list[tuple[int, ...]]) -> None:
-    ((a, b, c, d, e, f),) = drawn
-    one, other = of(malloc=a, large=b, map=c), of(malloc=d, large=e, map=f)
+@given(st.tuples(*[st.integers(0, 40)] * 6), st.tuples(*[st.sampled_from([0, 1e-3])] * 2))
+def test_the_order_is_that_of_every_corner_of_the_box(
+    drawn: tuple[int, ...], fixed: tuple[float, float]
+) -> None:
+    (a, b, c, d, e, f), (x, y) = drawn, fixed
+    one = of(malloc=a, large=b, map=c) + Estimate(x)
+    other = of(malloc=d, large=e, map=f) + Estimate(y)
     corners = [
-        (a - d) * malloc + (b - e) * large + (c - f) * page
+        (x - y) + (a - d) * malloc + (b - e) * large + (c - f) * page
         for malloc, large, page in itertools.product(
             *((cost.low, cost.high) for cost in (MALLOC, LARGE, MAP))
         )
@@ -104,7 +107,7 @@ def test_the_order_is_that_of_every_corner_of_the_box(drawn: list[tuple[int, ...
     assert one.may_be_less(other) == (min(corners) < -noise)
     if other.seconds:
         ratios = [
-            (a * malloc + b * large + c * page) / (d * malloc + e * large + f * page)
+            (x + a * malloc + b * large + c * page) / (y + d * malloc + e * large + f * page)
             for malloc, large, page in itertools.product(
                 *((cost.low, cost.high) for cost in (MALLOC, LARGE, MAP))
             )

@@ -96,6 +96,7 @@ def test_other_parameters_take_the_place_of_a_workload(folder: Path) -> None:
     [
         ("benchmarks.json", None, "cannot read"),
         ("benchmarks.json", "[]", "expected asv results of schema 2, found None"),
+        ("benchmarks.json", "{", "not JSON"),
         ("sim/x.json", "{", "not JSON"),
         ("sim/x.json", '{"version": 3}', "schema 2, found 3"),
         ("sim/x.json", '{"version": 2}', "not asv results"),

@@ -9,7 +9,7 @@ import pytest
 
 from allocbench import api
 from allocbench.reports.page import html
-from allocbench.reports.rows import ResultError, asv, results
+from allocbench.reports.rows import asv, results
 from tests import asv_results as made
 from tests.result_rows import GIB, HOSTILE, row
 
@@ -105,24 +105,3 @@ def test_a_history_has_the_columns_of_results(tmp_path: Path) -> None:
     assert table["candidate"].isna().all()
     assert set(table["device_kind"]) == {"simulated"}
     assert api.history(tmp_path).equals(table)
-
-
-@pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("benchmarks.json", None, "benchmarks.json: cannot read"),
-        ("benchmarks.json", "{", "benchmarks.json: not JSON"),
-        ("bench/a.json", "[]", "a.json: expected asv results of schema 2, found None"),
-        ("bench/a.json", '{"version": 1}', "found 1"),
-        ("bench/a.json", '{"version": 2}', "a.json: not asv results: KeyError('results')"),
-    ],
-)
-def test_bad_files_are_named(folder: Path, name: str, text: str | None, message: str) -> None:
-    if text is None:
-        (folder / name).unlink()
-    else:
-        (folder / name).write_text(text)
-    with pytest.raises(ResultError) as caught:
-        asv.history(folder)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)

@@ -6,7 +6,6 @@ from functools import partial
 from itertools import combinations
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -24,10 +23,10 @@ from allocbench.replays import experiment
 from allocbench.replays.experiment import Effort
 from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.charts import figures
-from allocbench.reports.charts.looks import FLOOR, looks_of
+from allocbench.reports.charts.looks import looks_of
 from allocbench.reports.charts.panels import pareto_front, style
 from allocbench.reports.rows.bundle import Bundle
-from allocbench.reports.rows.details import join, none, of_run
+from allocbench.reports.rows.details import join, none
 from allocbench.reports.rows.ranking import cases
 from allocbench.reports.rows.results import frame
 from allocbench.workloads import catalog
@@ -89,17 +88,6 @@ def box(text: Text) -> Bbox:
     return Bbox.from_extents(extent.x0, extent.y0 + 2, extent.x1, extent.y1 - 2)
 
 
-def test_an_allocator_looks_the_same_everywhere() -> None:
-    table = frame([row("a"), row("b", "serve"), row("a", "serve"), floor(workload="serve")])
-    looks = looks_of(cases(table))
-    assert [look.label for look in looks.values()] == ["a", "b", "ground"]
-    assert len({look.color for look in looks.values()}) == 3
-    assert looks["ground"].color == FLOOR
-    assert looks["ground"].hatch
-    many = looks_of(cases(matrix(1, 12)))
-    assert len({(look.color, look.marker) for look in many.values()}) == 13
-
-
 @pytest.mark.parametrize("draw", ACROSS)
 @pytest.mark.parametrize(("workloads", "allocators"), [(1, 1), (1, 12), (10, 3)])
 def test_no_text_lies_over_another(
@@ -115,19 +103,6 @@ def test_no_text_lies_over_another(
     for panel in panels(figure):
         for text in panel.texts:
             assert box(text).x1 <= page.x1 + 1, f"{text.get_text()!r} leaves the page"
-
-
-@pytest.mark.parametrize("draw", ACROSS)
-def test_missing_measurements_are_named(draw: Callable[[pd.DataFrame], Figure]) -> None:
-    missing: dict[str, Any] = {
-        column: None
-        for column in row("a")
-        if column.endswith("_seconds")
-        or column.startswith(("seconds_per", "internal", "fragmentation"))
-        or column in ("min_capacity", "overhead", "peak_reserved")
-    }
-    figure = drawn(draw(frame([row("a", **missing), floor(workload="other")])))
-    assert any("not measured" in text for text in numbers(figure.axes[0]))
 
 
 @pytest.mark.parametrize("draw", ACROSS)
@@ -179,21 +154,6 @@ def test_every_figure_has_its_data_and_no_text_lies_over_another(given: Bundle) 
                 across = min(first.x1, second.x1) - max(first.x0, second.x0)
                 high = min(first.y1, second.y1) - max(first.y0, second.y0)
                 assert across < 2 or high < 3, f"{name}: {one!r} lies over {other!r}"
-
-
-def test_the_distribution_is_drawn_from_its_table(given: Bundle) -> None:
-    draw = dict(figures.figures_of(given))["gpt2-latency"]
-    figure = draw()
-    shown_panels = panels(figure)
-    assert [panel.get_title("left") for panel in shown_panels] == ["alloc", "free"]
-    for panel in shown_panels:
-        assert len(panel.lines) == len(SPECS)
-        for line in panel.lines:
-            assert np.all(np.diff(np.asarray(line.get_ydata())) >= 0)
-    table = of_run(given.details, "latency", workload="gpt2", allocator="bfc")
-    mine = table[table["call"] == "alloc"]
-    shown = np.asarray(shown_panels[0].lines[0].get_xdata())
-    assert shown.tolist() == mine.loc[mine["seconds"] > 0, "seconds"].tolist()
 
 
 def test_a_pareto_front_holds_the_points_that_no_other_beats() -> None:

@@ -3,7 +3,9 @@
 
 import base64
 import gzip
+import itertools
 import json
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -32,18 +34,19 @@ from allocbench.reports.advice import (
 )
 from allocbench.reports.advice.choosing import Weights
 from allocbench.reports.charts import figures
-from allocbench.reports.page import tables
-from allocbench.reports.rows import ranking, results
+from allocbench.reports.page import changes, html, tables
+from allocbench.reports.rows import asv, bundle, details, ranking, results
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.columns import COLUMNS
 from allocbench.workloads.error_texts import parse
 from tests import drawn_calls
 from tests.answer_inputs import CASES, TEXTS
 from tests.commands import run
+from tests.fuzz.damage import damaged
 from tests.gold import Gold, facts, outcome
 from tests.questions import test_error_text as known
 from tests.reports.test_recommending import rows as advised_rows
-from tests.result_rows import floor, memory, row, sized
+from tests.result_rows import GIB, floor, memory, row, sized, with_memory
 
 _PACKED = re.compile(r"[A-Za-z0-9+/=]{400,}")
 _TAG = re.compile(r"<(script|style|svg)\b.*?</\1>|<[^>]*>", re.DOTALL)
@@ -56,39 +59,100 @@ _PAGES = [
     "diff leak.parquet --allocators caching,bfc",
     "whatif gpt2-train.parquet --device sim:4GiB",
 ]
-_ROWS: dict[str, list[dict[str, Any]]] = {
-    "equal": [row("caching"), row("bfc"), row("naive")],
-    "ranked": [sized("caching", 10, 40), sized("bfc", 9.5, 60), sized("naive", 12, 20), floor()],
-    "close": [sized("caching", 10, 40), sized("bfc", 9.95, 40.5), sized("slab", 10.4, 39.9)],
-    "far": [sized("caching", 10, 40), sized("bfc", 9, 60), sized("slab", 90, 20), floor()],
-    "many": [*(sized(f"slab:slab={n}KiB", 8 + n % 5, 20 + n) for n in range(1, 14)), floor()],
-    "beyond": [sized("caching", 12, 40), {**floor(), "peak_reserved": 90 << 30, "overhead": 40.0}],
-    "failed": [
-        sized("caching", 10, 40),
-        sized("bfc", 9, 30, failures=3, min_capacity=None),
-        sized("buddy", 16, 20, failures=1),
-    ],
-    "absent": [
-        sized("caching", 10, 40, min_capacity=None, seconds_per_event_steady=None),
-        sized("bfc", 9, 30, device_seconds=None),
-        sized("tlsf", 9, 30, external_fragmentation=None, candidate=False),
-    ],
-    "devices": [
-        sized(name, size, time, workload, device=device)
-        for name, size, time in (("caching", 10, 40), ("bfc", 9, 50), ("planned", 8, 30))
-        for workload in ("train", "serve")
-        for device in ("sim:80GiB", "sim:24GiB")
-    ],
-    "measured": [
-        sized("caching", 10, 40, device_seconds=0.002, device_seconds_source="measured"),
-        sized("bfc", 10, 40, device_seconds=0.001, device_seconds_source="measured"),
-    ],
-    "estimates": [
-        sized("caching", 10, 40, device_seconds=0.02),
-        sized("bfc", 9, 41, device_seconds=0.004),
-        sized("naive", 11, 90, device_seconds=0.2, device_calls_steady=9000),
-    ],
+_SPECS = (
+    *("caching", "bfc", "naive", "planned", "caching:conf=expandable_segments:True", "tlsf"),
+    *(f"slab:slab={n}KiB,of_a_long_name=true" for n in (64, 128, 1024)),
+)
+_ODD: dict[str, Sequence[Any]] = {
+    "min_capacity": (None,),
+    "seconds_per_event_steady": (None, 0.0, 4e-8),
+    "seconds_per_event_steady_median": (None, 9e-8),
+    "seconds_per_event_steady_max": (9e-7,),
+    "alloc_p50_seconds": (None, 1e-9),
+    "alloc_p99_seconds": (None, 3e-5),
+    "device_seconds": (None, 0.0, 1e-6, 0.004, 0.2),
+    "device_calls_steady": (0, 9000),
+    "external_fragmentation": (None, 0.0, 1.0),
+    "fragmentation_ratio": (None, 0.0),
+    "stable_address_share": (None, 0.0, 1.0),
+    "overhead": (None, 1.0, 12.5),
+    "max_load": (None, 12 * GIB),
+    "failures": (1, 3),
+    "passes": (1, 3),
+    "candidate": (False,),
+    "unavailable": ("needs a GPU",),
 }
+
+
+def _drawn_rows(seed: int) -> list[dict[str, Any]]:
+    """Rows whose numbers are often equal, absent, or far from the others."""
+    rng, rows = Random(seed), []
+    workloads = rng.choice([["train"], ["train", "serve"], [f"train {n}" for n in range(5)]])
+    devices = ["sim:80GiB", "sim:24GiB"][: 2 if len(workloads) == 1 else 1]
+    most = 3 if len(workloads) > 2 else len(_SPECS)
+    specs = [*rng.sample(_SPECS, rng.randrange(1, most)), *rng.choice([[], ["ground"]])]
+    source, odd = rng.choice(["estimate", "measured"]), rng.choice([0, 0.05, 0.2])
+    for workload, device in itertools.product(workloads, devices):
+        load = rng.choice([8, 8, 0]) * GIB
+        for name in specs:
+            made = floor(name, workload) if name == "ground" else {}
+            size = rng.choice([8, 9, 9.5, 9.95, 10, 10.4, 12, 90])
+            time = rng.choice([1, 20, 39.9, 40, 40, 40.5, 400])
+            changes = {one: rng.choice(_ODD[one]) for one in _ODD if rng.random() < odd}
+            changes = {"device_seconds_source": source, "max_load": load} | changes
+            rows.append(made | sized(name, size, time, workload, device=device, **changes))
+            if name == "ground":
+                rows[-1]["candidate"] = False
+    return rows
+
+
+def test_columns_of_results(gold: Gold) -> None:
+    """What results files hold, by name: their readers depend on it."""
+    rows = {one.name: vars(one) | {"definition": ""} for one in COLUMNS}
+    tables_of = {name: list(one.all.items()) for name, one in details.TABLES.items()}
+    gold("report_columns", {"rows": rows, "details": tables_of})
+
+
+def test_files_of_results(gold: Gold, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows, sweeps and bundles as they are written, and damaged: what is read, or what is wrong."""
+    monkeypatch.chdir(tmp_path)
+
+    def read(content: bytes) -> Any:
+        Path("file").write_bytes(content)
+        found = bundle.read("file")
+        rows = found.rows[["workload", "device", "allocator", "peak_reserved", "overhead"]]
+        return rows, {name: len(one) for name, one in found.details.items()}, found.notes
+
+    contents = {"nothing": b""}
+    for seed in range(40):
+        rng = Random(seed)
+        rows: Any = [row("bfc"), sized("naive", 9, 40, "serve"), row("slab", device="sim:8GiB")]
+        rows = rows[: rng.randrange(1, 4)]
+        runs = [
+            {
+                "key": {
+                    **{name: one[name] for name in ("workload", "allocator", "device")},
+                    **{"trace": rng.choice("ab"), "code": rng.choice("cd")},
+                },
+                "row": one,
+                "error": rng.choice([None, "it ended"]),
+            }
+            for one in rows * 2
+        ]
+        if seed % 2:
+            rows, runs = (damaged(one, rng.randbytes(4)) for one in (rows, runs))
+        contents[f"rows {seed}"] = json.dumps(rows).encode()
+        lines = "".join(f"{json.dumps(one)}\n" for one in runs)
+        contents[f"sweep {seed}"] = lines[: rng.choice([-1, None, None])].encode()
+        whole = with_memory(
+            [row("bfc"), row("naive")], *(memory("bfc", n) for n in range(seed % 3))
+        )
+        bundle.write(whole, "bundle")
+        packed = bytearray(Path("bundle").read_bytes())
+        for _ in range(seed % 4):
+            packed[rng.randrange(len(packed))] = rng.randrange(256)
+        contents[f"bundle {seed}"] = bytes(packed)
+    gold("report_files", {name: facts(outcome(read, one)) for name, one in contents.items()})
 
 
 def _of_rows(rows: Sequence[dict[str, Any]]) -> Any:
@@ -122,9 +186,10 @@ def _of_rows(rows: Sequence[dict[str, Any]]) -> Any:
     return facts(found)
 
 
-@pytest.mark.parametrize("name", _ROWS)
-def test_made_up_rows(name: str, gold: Gold) -> None:
-    gold(f"report_rows_{name}", {name: _of_rows(_ROWS[name])})
+@pytest.mark.parametrize("first", range(0, 12, 4))
+def test_drawn_rows(first: int, gold: Gold) -> None:
+    found = {str(seed): _of_rows(_drawn_rows(seed)) for seed in range(first, first + 4)}
+    gold(f"report_rows_{first}", found)
 
 
 @pytest.mark.parametrize("n", range(4))
@@ -136,15 +201,21 @@ def test_rows_of_replays(n: int, gold: Gold, in_inputs: Path) -> None:
     gold(f"report_replay_{n}", {name: _of_rows(rows)})
 
 
-@pytest.mark.parametrize("name", _ROWS)
-def test_figures(name: str, gold: Gold) -> None:
+@pytest.mark.parametrize("seed", range(8))
+def test_figures(seed: int, gold: Gold) -> None:
     """What each figure draws: the texts, the ends of lines and bars, the limits of its axes."""
-    table = results.frame(_ROWS[name])
-    lines = {
-        one["allocator"]: memory(one["allocator"], one["peak_reserved"]) for one in _ROWS[name]
-    }
-    details = {**Bundle(table).details, "memory": pd.concat(lines.values())}
-    _freeze_figures(name, Bundle(table, details), gold)
+    rows, rng, parts = _drawn_rows(seed), Random(seed), list[dict[str, pd.DataFrame]]()
+    for one in rows:
+        run = {name: one[name] for name in ("workload", "device", "allocator")}
+        points = rng.choice([1, 50, 240, 241, 600])
+        times = [0.0, *sorted(rng.choice([1e-8, 2e-8, 5e-8, 1e-6, 1e-4]) for _ in range(4))]
+        calls = {"call": ["alloc"] * 3 + ["free"] * 2, "quantile": [0, 0.5, 0.999, 0.999, 1]}
+        if rng.random() < 0.8:
+            parts.append({"latency": details.table("latency", calls | {"seconds": times}, **run)})
+            peak = one["peak_reserved"] * rng.choice([1, 1, 2])
+            made = memory(one["allocator"], peak, points, one["workload"], one["device"])
+            parts.append({"memory": made})
+    _freeze_figures(str(seed), Bundle(results.frame(rows), details.join(parts)), gold)
 
 
 @pytest.mark.parametrize(
@@ -220,6 +291,59 @@ def test_pages(line: str, gold: Gold, in_inputs: Path, tmp_path: Path) -> None:
     assert packed
     name = re.sub(r"\W+", "_", line)
     gold(f"page_{name}", {"data": _digests(packed), "text": facts(_TAG.sub(" ", shown))})
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pages_of_drawn_rows(seed: int, gold: Gold) -> None:
+    """Also where the numbers come from: the machine and the day are those of the rows."""
+    rows = _drawn_rows(seed)
+    page = html.render(rows, command="allocbench it", history=_history(seed) if seed % 2 else None)
+    packed = [json.loads(gzip.decompress(base64.b64decode(one))) for one in _PACKED.findall(page)]
+    gold(f"page_{seed}", {"data": _digests(packed), "text": facts(_TAG.sub(" ", page))})
+
+
+def _history(seed: int) -> pd.DataFrame:
+    """Series of benchmarks that rise, fall, stay, begin late, end early, or have no metric."""
+    rng, rows = Random(seed), list[dict[str, Any]]()
+    for name, metric, unit in (
+        ("memory.Memory.track_peak_reserved", "peak_reserved", "bytes"),
+        ("latency.Latency.latency_alloc", "alloc", "seconds"),
+        ("memory.Memory.track_overhead", "overhead", "ratio"),
+        ("track_utilization", "utilization", "ratio"),
+        ("peaks.Peaks.track_held", "held", "count"),
+    )[: rng.randrange(1, 6)]:
+        for allocator in ("bfc", "caching", "")[: rng.randrange(1, 4)]:
+            parameter = rng.choice(["", "streams=2", "holder=a", "a=1 b=2"])
+            value = rng.choice([0.25, 40.0, 1234.5, 4096.0, -2000.0, 3e9])
+            first, last = rng.choice([(0, 5), (0, 5), (0, 4), (3, 5), (4, 5)])
+            for commit in range(first, last):
+                rows.append(
+                    dict.fromkeys(asv.COLUMNS, "")
+                    | {
+                        "benchmark": name,
+                        "metric": metric,
+                        "unit": unit,
+                        "allocator": allocator,
+                        "parameters": parameter,
+                        "workload": "train",
+                        "value": value,
+                        "commit": str(commit) * 40,
+                        "machine": rng.choice(["a", "null-l4-24gb"][: 1 + seed % 2]),
+                        "date": pd.Timestamp(1_700_000_000 + commit, unit="s", tz="UTC"),
+                        "low": math.nan,
+                        "high": math.nan,
+                    }
+                )
+                value *= rng.choice([1, 1, 1.0005, 1.5, 0.5, 12])
+    return pd.DataFrame(rows).astype(asv.COLUMNS)
+
+
+def test_changes_of_a_history(gold: Gold) -> None:
+    found = {}
+    for seed in range(60):
+        told = changes.benchmarks(changes.series(_history(seed)))
+        found[str(seed)] = [[one.title, one.newest, one.others, *one.changes] for one in told]
+    gold("report_changes", found)
 
 
 def test_error_texts(gold: Gold) -> None:

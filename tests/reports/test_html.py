@@ -2,12 +2,16 @@
 """The HTML report: self-contained, escaped, reproducible, and with every number."""
 
 import base64
+import gzip
 import hashlib
+import json
+import math
 import re
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 pytest.importorskip("jinja2")
@@ -203,6 +207,16 @@ def test_devices_have_the_names_of_their_cards() -> None:
     passive = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
     assert "on L4 24GB" in passive
     assert device not in passive
+
+
+def test_numbers_of_every_kind_are_packed() -> None:
+    given = {"a": [math.inf, math.nan, 1.23456], "b": [3, None, 6], "c": [True, False, True]}
+    made = json.loads(gzip.decompress(base64.b64decode(html.pack({"t": pd.DataFrame(given)}))))
+    assert made["tables"]["t"] == {
+        "a": {"number": [None, None, 1.235]},
+        "b": {"number": [3.0, None, 6.0]},
+        "c": {"whole": [1, 0, 1], "flag": True},
+    }
 
 
 def test_ratios_are_to_the_reference_asked_for() -> None:

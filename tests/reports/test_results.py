@@ -75,6 +75,7 @@ def test_identity_columns_are_required(name: str) -> None:
         ({"workload": 3}, "column 'workload' must be text"),
         ({"workload": "a\x1b[2Jb"}, "column 'workload' has control characters"),
         ({"candidate": "yes"}, "must be true or false"),
+        ({"candidate": 1}, "must be true or false"),
         ({"overhead": {"mean": 1}}, "column 'overhead' must be a number, found an object"),
         ({"device_seconds_source": None}, "must be one of estimate, measured, found None"),
         ({"device_seconds_source": "guess"}, "found 'guess'"),

@@ -61,7 +61,10 @@ SAMPLES = {
         (60).to_bytes(8, "little") + b'{"__metadata__": {"format": "pt"}}',
     ],
     "a memory profile of JAX (pprof)": [PROFILE],
-    "a buffer assignment of XLA": [b"BufferAssignment:\nallocation 0: size 4194304\n"],
+    "a buffer assignment of XLA": [
+        b"BufferAssignment:\nallocation 0: size 4194304\n",
+        b"\n  BufferAssignment:\nallocation 0: size 4194304\n",
+    ],
     "RMM's debug log": [b"[ 53472][15:47:02:841961][info  ] ----- RMM LOG BEGIN -----\n"],
     "a log of nvidia-smi": [
         b"Thu Sep 26 16:56:56 2024\n+-----+\n| NVIDIA-SMI 535.161.08   Driver Version: 535 |\n",

@@ -34,6 +34,13 @@ def test_properties_match_a_plain_count(trace: Trace) -> None:
     assert trace.allocs == int((trace.op == ALLOC).sum())
 
 
+def test_labels_are_text_that_can_be_written() -> None:
+    trace = make([(MARK, 1, 0)], labels=("a\ud800b", "step"))
+    assert "".join(trace.labels).encode()
+    assert [*map(len, trace.labels)] == [3, 4]
+    assert trace.step_label == 1
+
+
 def test_a_trace_without_blocks() -> None:
     trace = make([(MARK, 0, 0)], labels=("forward",))
     trace.validate()
