@@ -148,10 +148,7 @@ def test_files_of_results(gold: Gold, tmp_path: Path, monkeypatch: pytest.Monkey
             [row("bfc"), row("naive")], *(memory("bfc", n) for n in range(seed % 3))
         )
         bundle.write(whole, "bundle")
-        packed = bytearray(Path("bundle").read_bytes())
-        for _ in range(seed % 4):
-            packed[rng.randrange(len(packed))] = rng.randrange(256)
-        contents[f"bundle {seed}"] = bytes(packed)
+        contents[f"bundle {seed}"] = Path("bundle").read_bytes()
     gold("report_files", {name: facts(outcome(read, one)) for name, one in contents.items()})
 
 
