@@ -11,9 +11,7 @@ import io
 import json
 import linecache
 import struct
-import subprocess
 import sys
-import time
 from contextlib import redirect_stdout
 from functools import partial
 from pathlib import Path
@@ -53,7 +51,6 @@ Guesses, Reads, call_site = (
     loaded("reads").call_site,
 )
 KEY, Workspaces = loaded("workspaces").KEY, loaded("workspaces").Workspaces
-Running = loaded("processes").Running
 
 
 class Core:
@@ -191,6 +188,17 @@ def test_the_host_computes_what_an_operator_does(name: str) -> None:
             assert one is not None, name
             assert one.dtype == other.dtype
             assert torch.equal(one, other)
+
+
+def test_arguments_on_the_host() -> None:
+    program, cpu = Program(), torch.device("cpu")
+    known, unknown = on_gpu(X), on_gpu(X)
+    program.copies.keep(known, X + 1)
+    follower = program.follower
+    assert follower.on_host([torch.device("cuda:1"), 3, None, "x"]) == [cpu, 3, None, "x"]
+    assert torch.equal(follower.on_host([known])[0], X + 1)
+    given = [3, known, [known, X], [], unknown, [known, unknown], [[unknown], 1]]
+    assert [follower.is_known(one) for one in given] == [True] * 4 + [False] * 3
 
 
 GUESSED = ("nonzero", "all", "any", "count_nonzero", "sum", "topk", "argmax", "max.dim", "sort")
@@ -567,24 +575,3 @@ def test_positions_begin_anew_only_if_they_are_known() -> None:
     assert find(there) == X.shape
     compiling = True
     assert find(on_gpu(X)) == X.shape
-
-
-def test_a_process_waits_for_its_children(tmp_path: Path) -> None:
-    begun = tmp_path / "begun"
-    code = "import os,sys,time; f=open(f'{sys.argv[1]}/{os.getpid()}.running','w'); f.close(); "
-    code += "open(sys.argv[1]+'/begun','w').close(); time.sleep(0.4); os.remove(f.name)"
-    with subprocess.Popen([sys.executable, "-S", "-c", code, str(tmp_path)]):
-        while not begun.exists():
-            time.sleep(0.01)
-        Running(tmp_path).wait_for_children()
-        assert not [*tmp_path.glob("*.running")]
-
-
-def test_a_process_waits_for_those_that_have_not_written(tmp_path: Path) -> None:
-    running = Running(tmp_path)
-    first = running.begin()
-    assert Running(tmp_path).begin() == first
-    running.wait_for_children()  # it does not descend from itself
-    running.end()
-    running.end()
-    assert [path.name for path in tmp_path.iterdir()] == ["first"]

@@ -213,6 +213,27 @@ def test_what_is_told_at_the_end(tmp_path: Path) -> None:
     assert (found.benchmark, found.shared, found.outside) == (False, False, {})
 
 
+def test_a_process_waits_for_its_children(tmp_path: Path) -> None:
+    begun = tmp_path / "begun"
+    code = "import os,sys,time; f=open(f'{sys.argv[1]}/{os.getpid()}.running','w'); f.close(); "
+    code += "open(sys.argv[1]+'/begun','w').close(); time.sleep(0.4); os.remove(f.name)"
+    with subprocess.Popen([sys.executable, "-S", "-c", code, str(tmp_path)]):
+        while not begun.exists():
+            time.sleep(0.01)
+        inside.Running(tmp_path).wait_for_children()
+        assert not [*tmp_path.glob("*.running")]
+
+
+def test_a_process_waits_for_those_that_have_not_written(tmp_path: Path) -> None:
+    running = inside.Running(tmp_path)
+    first = running.begin()
+    assert inside.Running(tmp_path).begin() == first
+    running.wait_for_children()  # it does not descend from itself
+    running.end()
+    running.end()
+    assert [path.name for path in tmp_path.iterdir()] == ["first"]
+
+
 # PyTorch on the host, with the native library of the null GPU and none of NVIDIA's.
 PROGRAM = """
 import ctypes, importlib.util, json, os, sys

@@ -229,6 +229,13 @@ def test_what_is_not_known_or_is_too_large_is_not_sent() -> None:
         assert large == ([1.0] * (MOST + 1) if number == 1 else None)
 
 
+def test_a_tensor_on_the_host_is_not_sent() -> None:
+    store = Store()
+    rank = Rank(0, store, [0])
+    rank.calls("all_reduce", tensor=torch.ones(2), op=OP.SUM)
+    assert store.sent == {}
+
+
 def test_a_rank_alone_gets_what_it_sends() -> None:
     rank = Rank(1, Store(), range(RANKS), alone=True)
     tensor, kept = rank.there(values_of(1)), rank.there(values_of(1))
