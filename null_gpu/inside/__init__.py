@@ -200,8 +200,7 @@ class Process:
     def _leave(self) -> None:
         """Write the counts for `allocbench.null_gpu.launch.summary`."""
         if os.getpid() != self._pid:
-            self._running.end()  # a child of a fork, which has a time limit of its own
-            return
+            return self._running.end()  # a child of a fork, which has a time limit of its own
         if self._told["seconds"]:
             signal.setitimer(signal.ITIMER_REAL, 0)  # Python no longer handles it from here on
         # Python ends threads that ask for its lock from now on, which aborts the process if PyTorch

@@ -32,3 +32,15 @@ def test_quantization_replaces_what_the_configuration_says(method: object) -> No
     replaced = json.loads(output("serving config.json --quantization int4 --json -"))
     write(Path(), LLAMA)
     assert replaced == json.loads(output("serving config.json --quantization int4 --json -"))
+
+
+def test_json_has_the_lines_in_bytes() -> None:
+    told = json.loads(output("serving llama-3-8b --device l40s --capture-sizes 1,8 --json -"))
+    lines = {line["part"]: line["bytes"] for line in told["lines"]}
+    assert lines["weights"] == 16_062_619_648
+    assert told["capture_sizes"] == [1, 8]
+    assert told["kv_tokens"] == 16 * told["kv_blocks"]
+    assert lines["KV cache"] == told["kv_tokens"] * 128 * 1024
+    assert told["log"] is None
+    assert output("serving llama-3-8b --json made.json") != ""
+    assert json.loads(Path("made.json").read_text())["card"] == "H100 SXM 80GB"

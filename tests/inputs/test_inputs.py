@@ -83,7 +83,7 @@ def test_the_device_is_that_of_the_failure_unless_one_is_chosen(
 
 @pytest.mark.parametrize(
     ("sizes", "capacity", "refused"),
-    [([5, 9000, 6], 9000, None), ([5, 9000, 9000], 8999, "event 1 "), ([9000], 70_000, None)],
+    [([5, 9000, 6], 9000, None), ([5, 9000, 9000, 6], 8999, "event 1 "), ([9000], 70_000, None)],
 )
 def test_a_request_may_be_as_large_as_the_device(
     sizes: Sequence[int], capacity: int, refused: str | None
