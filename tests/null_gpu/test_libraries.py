@@ -2,6 +2,7 @@
 """The stand-ins for NVIDIA's libraries: their ELF format, and the targets of their functions."""
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from allocbench.null_gpu import elf, stubs
+from allocbench.null_gpu import elf, stubs, torch_build
 from allocbench.null_gpu.launch import core
 from allocbench.null_gpu.stubs import CORE_SONAME, libraries_for
 from tests.null_gpu.core import seen
@@ -30,7 +31,16 @@ def test_a_library_has_the_names_and_versions_it_was_given() -> None:
     tags = {tag.entry.d_tag: tag for tag in library.get_section_by_name(".dynamic").iter_tags()}
     assert tags["DT_SONAME"].soname == "libcudart.so.13"
     assert tags["DT_NEEDED"].needed == CORE_SONAME
+    sizes = {
+        name: library.get_section_by_name(name)["sh_size"] for name in (".dynstr", ".rela.dyn")
+    }
+    found = [tags[name].entry.d_val for name in ("DT_STRSZ", "DT_RELASZ", "DT_VERDEFNUM")]
+    assert found == [*sizes.values(), 3]
     table = library.get_section_by_name(".dynsym")
+    kinds = {
+        tuple(one["st_info"].values()) for one in table.iter_symbols() if one.name in FUNCTIONS
+    }
+    assert kinds == {("STB_GLOBAL", "STT_FUNC")}
     defined = {symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"}
     assert defined == FUNCTIONS.keys()
     versions = [
@@ -82,6 +92,107 @@ def test_a_linker_takes_it(tmp_path: Path) -> None:
         user: Any = ELFFile(file)
         tags = user.get_section_by_name(".dynamic").iter_tags("DT_NEEDED")
         assert "libcudart.so.13" in {tag.needed for tag in tags}
+
+
+def pytorch(folder: Path, version: str = "2.13.0+cu130", cuda: str = "'13.0'") -> Path:
+    """A package of PyTorch with one library, which calls two functions of CUDA."""
+    package = folder / "torch"
+    (package / "lib").mkdir(parents=True)
+    (package / "version.py").write_text(f"__version__ = '{version}'\ncuda: str = {cuda}\n")
+    (folder / "libcudart.so").write_bytes(
+        elf.shared_library("libcudart.so.13", CORE_SONAME, FUNCTIONS)
+    )
+    source = folder / "main.cpp"
+    source.write_text(
+        'extern "C" int cudaGetDeviceCount(int*);\nextern "C" int cudaOld();\n'
+        "int f(int* n) { return cudaGetDeviceCount(n) + cudaOld(); }"
+    )
+    library = package / "lib/libtorch_cuda.so"
+    line = [os.environ.get("CXX", "g++"), "-shared", "-fPIC", str(source), "-o", str(library)]
+    line += ["-L", str(folder), "-lcudart", "-Wl,--unresolved-symbols=ignore-in-shared-libs"]
+    subprocess.run(line, check=True)
+    return package
+
+
+@pytest.mark.parametrize(
+    ("requirements", "cudnn", "nccl"),
+    [
+        (
+            "nvidia-cudnn-cu13 (==9.20.1.48)\nRequires-Dist: nvidia-nccl-cu13 (==2.28.9)",
+            92001,
+            22809,
+        ),
+        ("nvidia-cudnn-cu12==9.1.0.70; x\nRequires-Dist: nvidia-nccl-cu12 ==2.21.5", 90100, 22105),
+        ("sympy>=1.13\nName: nvidia-cudnn-cu12==9.9.9", 91002, 22705),
+    ],
+)
+def test_a_build_of_pytorch_says_what_it_was_built_with(
+    tmp_path: Path, requirements: str, cudnn: int, nccl: int
+) -> None:
+    package = pytorch(tmp_path)
+    (tmp_path / "torch-2.13.0.dist-info").mkdir()
+    (tmp_path / "torch-2.13.0.dist-info/METADATA").write_text(f"Requires-Dist: {requirements}\n")
+    found = torch_build.find(package)
+    assert (found.version, found.cuda) == ("2.13.0+cu130", 13000)
+    assert (found.cudnn, found.nccl, found.libraries) == (cudnn, nccl, package / "lib")
+
+
+@pytest.mark.parametrize(
+    ("version", "cuda", "words"),
+    [
+        ("2.13.0", "None", "is not built for CUDA"),
+        ("2.4.1", "'12.4'", "works with torch 2.5 to 2.15"),
+        ("2.16.0", "'13.0'", "works with torch 2.5 to 2.15"),
+        ("2.5.0", "'12.8'", ""),
+        ("2.15.2+cu130", "'13.0'", ""),
+    ],
+)
+def test_builds_that_the_null_gpu_works_with(
+    tmp_path: Path, version: str, cuda: str, words: str
+) -> None:
+    package = pytorch(tmp_path, version, cuda)
+    if words:
+        with pytest.raises(torch_build.NullGpuError, match=words):
+            torch_build.find(package)
+    else:
+        assert torch_build.find(package).cuda == {"12.8": 12080, "13.0": 13000}[cuda.strip("'")]
+    (package / "lib/libtorch_cuda.so").unlink()
+    with pytest.raises(torch_build.NullGpuError, match="is not built for CUDA"):
+        torch_build.find(package)
+
+
+def test_libraries_are_made_once_for_a_build(tmp_path: Path) -> None:
+    """Also where another process was faster; a version may be hidden."""
+    build = torch_build.find(pytorch(tmp_path))
+    version = ("libcudart.so.13", "libcudart.so.13")
+    wanted = {"cudaGetDeviceCount": version, "cudaOld": (version[0], "libcudart.so.11")}
+    library = build.libraries / "libtorch_cuda.so"
+    with library.open("rb") as file:
+        at: Any = ELFFile(file).get_section_by_name(".gnu.version")
+        place, size = at["sh_offset"], at["sh_size"]
+    content = bytearray(library.read_bytes())
+    for hidden in (0, 0x80):
+        for n in range(place + 1, place + size, 2):
+            content[n] |= hidden
+        library.write_bytes(content)
+        found = elf.read(build.libraries).symbols
+        assert {name: found[name] for name in wanted} == wanted
+    into = tmp_path / "made/libraries"
+    for _ in range(2):
+        stubs.make(build, core(), into)
+        assert [*into.parent.iterdir()] == [into]
+    about = json.loads((into / stubs.ABOUT).read_text())
+    assert about["settings"] == {
+        "cuda_version": 13000,
+        "cudnn_version": build.cudnn,
+        "nccl_version": build.nccl,
+    }
+    assert {*about["libraries"]} == {one.name for one in into.iterdir()} - {
+        "about.json",
+        "libcuda.so",
+    }
+    assert (into / "libcuda.so").resolve() == into / "libcuda.so.1"
+    assert all((one.stat().st_mode & 0o777) == 0o644 for one in into.iterdir())
 
 
 def test_the_hash_is_that_of_the_abi() -> None:

@@ -63,6 +63,7 @@ _SPECS = (
     *("caching", "bfc", "naive", "planned", "caching:conf=expandable_segments:True", "tlsf"),
     *(f"slab:slab={n}KiB,of_a_long_name=true" for n in (64, 128, 1024)),
 )
+_FLOOR = "ground:of_a_name=that_is_too_long_for_a_label"
 _ODD: dict[str, Sequence[Any]] = {
     "min_capacity": (None,),
     "seconds_per_event_steady": (None, 0.0, 4e-8),
@@ -87,21 +88,23 @@ _ODD: dict[str, Sequence[Any]] = {
 def _drawn_rows(seed: int) -> list[dict[str, Any]]:
     """Rows whose numbers are often equal, absent, or far from the others."""
     rng, rows = Random(seed), []
-    workloads = rng.choice([["train"], ["train", "serve"], [f"train {n}" for n in range(5)]])
+    workloads = rng.choice(
+        [["train"], ["train", "serve"], [f"train {n}" for n in range(4 + seed % 2)]]
+    )
     devices = ["sim:80GiB", "sim:24GiB"][: 2 if len(workloads) == 1 else 1]
     most = 3 if len(workloads) > 2 else len(_SPECS)
-    specs = [*rng.sample(_SPECS, rng.randrange(1, most)), *rng.choice([[], ["ground"]])]
+    specs = [*rng.sample(_SPECS, rng.randrange(1, most)), *rng.choice([[], [_FLOOR]])]
     source, odd = rng.choice(["estimate", "measured"]), rng.choice([0, 0.05, 0.2])
     for workload, device in itertools.product(workloads, devices):
         load = rng.choice([8, 8, 0]) * GIB
         for name in specs:
-            made = floor(name, workload) if name == "ground" else {}
+            made = floor(name, workload) if name == _FLOOR else {}
             size = rng.choice([8, 9, 9.5, 9.95, 10, 10.4, 12, 90])
             time = rng.choice([1, 20, 39.9, 40, 40, 40.5, 400])
             changes = {one: rng.choice(_ODD[one]) for one in _ODD if rng.random() < odd}
             changes = {"device_seconds_source": source, "max_load": load} | changes
             rows.append(made | sized(name, size, time, workload, device=device, **changes))
-            if name == "ground":
+            if name == _FLOOR:
                 rows[-1]["candidate"] = False
     return rows
 
@@ -241,10 +244,12 @@ def _drawn(axes: Any) -> Any:
     return {
         "limits": [*axes.get_xlim(), *axes.get_ylim()],
         "texts": [
-            [text.get_text(), to_hex(text.get_color()), text.get_ha()] for text in axes.texts
+            [text.get_text(), to_hex(text.get_color()), text.get_ha(), *_place(text)]
+            for text in axes.texts
         ],
         "titles": [axes.get_title(side) for side in ("left", "right")],
-        "labels": [facts(axes.get_xlabel()), facts(axes.get_ylabel()), facts(axes.get_title())],
+        "labels": [axes.get_xlabel(), axes.get_ylabel(), axes.get_title()],
+        "turned": [text.get_rotation() for text in axes.get_xticklabels()[:1]],
         "frames": [one.get_frame_on() for one in [axes.get_legend()] if one],
         "ticks": [text.get_text() for text in axes.get_yticklabels()],
         "bars": [
@@ -262,6 +267,10 @@ def _drawn(axes: Any) -> Any:
         ],
         "scales": [axes.get_xscale(), axes.get_yscale(), len(axes.get_xticks()), axes.axison],
     }
+
+
+def _place(text: Any) -> Any:
+    return getattr(text, "xy", text.get_position())
 
 
 def _color(artist: Any) -> str:

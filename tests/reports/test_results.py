@@ -49,8 +49,9 @@ def test_a_list_of_values_stays_a_list() -> None:
 def test_a_missing_metric_is_null_and_numpy_values_are_taken() -> None:
     given_row = row("a", events=np.int64(7), overhead=np.float32(1.5), candidate=np.bool_(True))
     del given_row["min_capacity"]
+    given_row["wasted"] = float("nan")
     record = results.records(results.frame([given_row]))[0]
-    assert record["min_capacity"] is None
+    assert record["min_capacity"] is record["wasted"] is None
     assert (record["events"], record["overhead"], record["candidate"]) == (7, 1.5, True)
 
 
