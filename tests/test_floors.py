@@ -62,16 +62,16 @@ MOST_LINES_OF_A_FOLDER = {  # all files in it; more needs a reason
     "allocbench/commands": 4_582,
     "allocbench/output": 651,
     "allocbench/programs": 1_348,
-    "allocbench/questions": 6_615,
-    "allocbench/replays": 2_012,
+    "allocbench/questions": 6_602,
+    "allocbench/replays": 2_011,
     "allocbench/sweeps": 327,
     "allocbench/verification": 769,
     "null_gpu": 10_349,
-    "reports/advice": 1_752,
+    "reports/advice": 1_751,
     "reports/charts": 715,
     "reports/page": 1_020,
-    "reports/rows": 1_645,
-    "workloads": 16_083,
+    "reports/rows": 1_643,
+    "workloads": 16_075,
 }
 # bfc also has timestamps, presets, a log and regions that it takes over; caching expandable
 # segments, private pools and the segments that a recording begins with; planned learns and plans

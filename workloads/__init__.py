@@ -2,10 +2,13 @@
 """Traces of what programs request from a GPU memory allocator: create, read, write, describe.
 
 Those that come with the package are found by name in `allocbench.workloads.catalog`. A module is
-imported when one of its names is first used: the catalog can be listed without numpy.
+imported when one of its names is first used, as the imports for type checkers list them: the
+catalog can be listed without numpy.
 """
 
+import re
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,18 +39,8 @@ if TYPE_CHECKING:
     from allocbench.workloads.vocabulary import Provenance as Provenance
     from allocbench.workloads.vocabulary import TraceError as TraceError
 
-_MODULES = {
-    "block_lifetimes": "Lifetimes lifetimes read_lifetimes read_offsets write_plan",
-    "files": "read read_large read_plannable write",
-    "graphs": "OperatorGraph read_graph",
-    "parquet": "write_parquet",
-    "plain_csv": "write_csv",
-    "streaming": "AnyTrace StreamedTrace first_events",
-    "trace": "Trace",
-    "trace_features": "Features features",
-    "vocabulary": "ALLOC FREE MARK TRIM PrivatePool Provenance TraceError",
-}
-_HOME = {name: module for module, names in _MODULES.items() for name in names.split()}
+_IMPORT = re.compile(r"^    from (\S+) import (\w+) as", re.MULTILINE)
+_HOME = {name: module for module, name in _IMPORT.findall(Path(__file__).read_text("utf-8"))}
 __all__ = sorted(_HOME)
 
 
@@ -55,6 +48,6 @@ def __getattr__(name: str) -> Any:
     """A name of `__all__`, from its module."""
     if name not in _HOME:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    value = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    value = getattr(import_module(_HOME[name]), name)
     globals()[name] = value
     return value

@@ -358,9 +358,8 @@ def bomb_free_lists(
 ) -> None:
     """Every size used once (targets: free_lists, mlx_cache).
 
-    One block at a time, each smaller than the one before: free lists by size keep all of them.
-    With n sizes that is (n + 1) / 2 times M; an allocator that splits blocks needs only the first
-    one.
+    One block at a time, each smaller than the one before: free lists by size keep all of them. With
+    n sizes that is (n + 1) / 2 times M; an allocator that splits blocks needs only the first one.
     """
     for n in range(sizes, 0, -1):
         events.mark("step")

@@ -271,8 +271,7 @@ def _align_lines(old: pd.DataFrame, new: pd.DataFrame) -> None:
 
     The lines of one function and operator correspond in order; if their numbers differ, so that as
     many of their blocks as possible have the same size, or, if none has, so that the numbers of
-    their blocks are alike. A file that only the old one has is the
-    file that only the new one has.
+    their blocks are alike. A file that only the old one has is the file that only the new one has.
     """
     lines = [_lines(side) for side in (old, new)]
     names = [{file.rpartition(" ")[2] for file, _ in one} for one in lines]
@@ -331,9 +330,8 @@ def _lines(found: pd.DataFrame) -> dict[tuple[str, str], list[tuple[str, _Sizes]
 def _groups(found: pd.DataFrame, event: int, end: int) -> pd.DataFrame:
     """The groups of blocks by kind, place and module.
 
-    Columns: alive and blocks (bytes and number after an event), place, caller (if all blocks of
-    the group have the same), allocs, size (the mean),
-    most (bytes alive at once).
+    Columns: alive and blocks (bytes and number after an event), place, caller (if all blocks of the
+    group have the same), allocs, size (the mean), most (bytes alive at once).
     """
     alive = (found["begin"] <= event) & (found["end"] > event)
     keys = ["kind", "at", "module"]

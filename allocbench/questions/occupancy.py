@@ -49,9 +49,8 @@ class Occupancy:
     """What fills a card at its fullest. Bytes.
 
     reserved: what the allocator holds there, or would need if the card is too small; not less than
-    what the recorded program held before the first event. needed: the
-    least that is enough for it, None if nothing is. parts: what is outside of it. fits: whether
-    every request succeeds.
+    what the recorded program held before the first event. needed: the least that is enough for it,
+    None if nothing is. parts: what is outside of it. fits: whether every request succeeds.
     """
 
     card: Card

@@ -65,11 +65,10 @@ def time_passes(
 
     Each pass makes an allocator and replays the trace through it: as a whole (cold), once more
     without a time, so that it learns what it can, as a whole again (steady), and call by call
-    (where `single_calls` is true). On a GPU a new
-    allocator replays it once more, for the device time. The specs take turns within each pass, and
-    each pass begins with a different one, so that other load on the machine affects all of them
-    equally. Only one allocator exists at a time, so they do not share the device. A spec without
-    host time (see `has_host_time`) has no passes.
+    (where `single_calls` is true). On a GPU a new allocator replays it once more, for the device
+    time. The specs take turns within each pass, and each pass begins with a different one, so that
+    other load on the machine affects all of them equally. Only one allocator exists at a time, so
+    they do not share the device. A spec without host time (see `has_host_time`) has no passes.
 
     begin: called with each spec before its first pass. Raises SpecError.
     """

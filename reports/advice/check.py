@@ -128,8 +128,7 @@ class Answer:
     the verdict in one line. need: the smallest device that is enough as the program is, None if
     that is not known. bound: whether the program may need more. capacity: what the device leaves
     for the program. when: of what instant the holders are. card: the smallest common card that is
-    enough. unknown: sentences. rest: None in a short answer, and
-    where nothing can be tried.
+    enough. unknown: sentences. rest: None in a short answer, and where nothing can be tried.
     """
 
     workload: str

@@ -151,11 +151,10 @@ def ratios_to_best(
 def interval(rows: pd.DataFrame, name: str, column: Column) -> tuple[float, float]:
     """The interval of a number of a row; both ends are the number itself if it was counted.
 
-    For an estimated time, the ends are those of its assumed costs.
-    For a measured time, the ends are the minimum and maximum of its passes: n passes enclose the
-    median with a probability of 1 - 2^(1 - n), which is 97 % for six (the sign test, inverted;
-    Conover, Practical Nonparametric Statistics, 3.2). Fewer than FEWEST_PASSES: minus and plus
-    infinity.
+    For an estimated time, the ends are those of its assumed costs. For a measured time, the ends
+    are the minimum and maximum of its passes: n passes enclose the median with a probability of
+    1 - 2^(1 - n), which is 97 % for six (the sign test, inverted; Conover, Practical Nonparametric
+    Statistics, 3.2). Fewer than FEWEST_PASSES: minus and plus infinity.
     """
     value = cell(rows, name, column.name)
     if value is None:
@@ -228,9 +227,8 @@ def _sharing(
 ) -> tuple[str, ...]:
     """The allocators that do not clearly differ from the named one, including itself.
 
-    Values that read the same do not clearly differ.
-    Estimates with the same assumed costs differ clearly if one is less with all costs within their
-    ranges.
+    Values that read the same do not clearly differ. Estimates with the same assumed costs differ
+    clearly if one is less with all costs within their ranges.
     """
     if (
         column.name == "device_seconds"
