@@ -64,7 +64,7 @@ def test_a_matrix_has_the_same_rows_and_tables_whatever_the_number_of_processors
 ) -> None:
     found = []
     for processors in (1, 3, 64):
-        monkeypatch.setattr(experiment, "processors", lambda n=processors: n)
+        monkeypatch.setattr(experiment, "runs_at_once", lambda _, n=processors: min(n, 4))
         threads: list[str] = []
 
         def begun(*_: str, threads: list[str] = threads) -> None:
@@ -89,7 +89,7 @@ def test_a_matrix_has_the_same_rows_and_tables_whatever_the_number_of_processors
 
 
 def test_a_matrix_ends_its_searches_when_a_run_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(experiment, "processors", lambda: 2)
+    monkeypatch.setattr(experiment, "runs_at_once", lambda _: 2)
     before = threading.active_count()
     tries: list[str] = []
     failed = threading.Event()
