@@ -143,12 +143,6 @@ def test_all_of_a_text_names_the_command_that_tells_more() -> None:
     assert "allocbench explain error.txt" in run("check error.txt --all").stdout
 
 
-def test_a_wrong_input_is_an_error() -> None:
-    assert "no such card" in error("check good.csv --device card:l5")
-    assert "given twice" in error("check good.csv --device l4,card:l4")
-    assert "neither a file nor a workload" in error("check nothing.csv")
-
-
 @pytest.mark.parametrize("text", ["l4", "L4", "card:l4", "l4-24gb"])
 def test_the_name_of_a_card_is_a_device_everywhere(text: str) -> None:
     result = run(f"fit good.csv --device {text} --allocators caching --time-limit 0")

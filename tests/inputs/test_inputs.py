@@ -56,6 +56,16 @@ def test_a_name_of_several_cards_is_refused_with_their_names() -> None:
     assert named == [card.name for card in find(several)]
 
 
+def test_lists_of_allocators(gold: Gold) -> None:
+    lists = ("bfc,naive", "all", "ALL", "bfc,bfc", "caching:conf=a:1,b:2,arena", "")
+    found = {
+        f"{text} {device}": outcome(question.allocator_specs, text, device)
+        for text in lists
+        for device in (None, "sim:1GiB", "sim:much")
+    }
+    gold("input_allocators", found)
+
+
 def failed(card: int) -> Trace:
     """A recording whose last request, of 8 KiB, failed on a card of this size."""
     coverage = Coverage(ends="failure", reserved=card - 7, device_free=7, request=8192)
@@ -188,6 +198,8 @@ def test_a_model_is_for_logs_of_requests(tmp_path: Path) -> None:
         )
     ]
     assert loads[1] == loads[2] == loads[3] != loads[0]
+    served, _ = traces.load_plannable(str(path), "qwen2.5-7b")  # type: ignore[misc]
+    assert int(served.size.sum()) == traces.load(str(path), "qwen2.5-7b").requested
     write(program(), tmp_path / "t.parquet")
     blocks, is_csv = traces.load_plannable(str(tmp_path / "t.parquet"))  # type: ignore[misc]
     assert (len(blocks), is_csv) == (program().allocs, False)

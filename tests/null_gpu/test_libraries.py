@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,18 @@ def test_a_library_has_the_names_and_versions_it_was_given() -> None:
         (2, ["libcudart.so.11"]),
         (3, ["libcudart.so.13"]),
     ]
+    assert library.header["e_shstrndx"] == library.num_sections() - 1
+    assert library.get_section(library.num_sections() - 1).name == ".shstrtab"
+    infos = {one.name: one["sh_info"] for one in library.iter_sections() if one["sh_info"]}
+    assert infos == {".dynsym": 1, ".gnu.version_d": 3}
+    (stack,) = library.iter_segments("PT_GNU_STACK")
+    assert stack["p_flags"] == 6  # not executable
     segments = [segment.header for segment in library.iter_segments("PT_LOAD")]
+    pages = [
+        {*range(one["p_vaddr"] >> 12, one["p_vaddr"] + one["p_memsz"] - 1 >> 12)}
+        for one in segments
+    ]
+    assert all(not one & other for one, other in combinations(pages, 2))
     assert all(segment["p_offset"] == segment["p_vaddr"] for segment in segments)
     assert not any(segment["p_flags"] & 3 == 3 for segment in segments)  # writable or executable
 

@@ -195,6 +195,7 @@ def test_what_one_rank_sends(source: dict[str, Any]) -> None:
                 rank.calls("irecv", tensor=one, **{"src": None, "group_src": 0})
         rank.calls("recv", tensor=arrived, src=None, group_src=None)  # from any rank
         before = [rank.knows(one) for one in numbers]
+        assert len(rank.all._expected) == (rank.number != 2)
         assert rank.torch.distributed.Work.wait(None)
         return rank.knows(tensor), before, [rank.knows(one) for one in numbers], rank.knows(arrived)
 
@@ -210,6 +211,9 @@ def test_what_is_not_known_or_is_too_large_is_not_sent() -> None:
         tensors = [*map(rank.there, known), rank.there(None if rank.number == 1 else torch.ones(5))]
         for tensor in tensors:
             rank.calls("all_reduce", tensor=tensor, op=OP.SUM)
+        gathered = [rank.there(torch.ones(5)) for _ in range(RANKS)]
+        rank.calls("all_gather", tensor=tensors[-1], tensor_list=gathered)
+        assert [*map(rank.knows, gathered)] == [None] * RANKS
         large = rank.there(torch.ones(MOST + 1))
         rank.calls("broadcast", tensor=large, src=1, group_src=None)
         outside = rank.begin(None, [])  # of PyTorch's own code

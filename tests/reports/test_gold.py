@@ -88,18 +88,17 @@ _ODD: dict[str, Sequence[Any]] = {
 def _drawn_rows(seed: int) -> list[dict[str, Any]]:
     """Rows whose numbers are often equal, absent, or far from the others."""
     rng, rows = Random(seed), []
-    workloads = rng.choice(
-        [["train"], ["train", "serve"], [f"train {n}" for n in range(4 + seed % 2)]]
-    )
+    many = [f"train {n}" for n in range(4 + seed % 2)]
+    workloads = (["train"], ["train", "serve"], many)[seed % 3]
     devices = ["sim:80GiB", "sim:24GiB"][: 2 if len(workloads) == 1 else 1]
     most = 3 if len(workloads) > 2 else len(_SPECS)
     specs = [*rng.sample(_SPECS, rng.randrange(1, most)), *rng.choice([[], [_FLOOR]])]
-    source, odd = rng.choice(["estimate", "measured"]), rng.choice([0, 0.05, 0.2])
+    source, odd = rng.choice(["estimate", "measured"]), rng.choice([0, 0.1, 0.3])
     for workload, device in itertools.product(workloads, devices):
         load = rng.choice([8, 8, 0]) * GIB
         for name in specs:
             made = floor(name, workload) if name == _FLOOR else {}
-            size = rng.choice([8, 9, 9.5, 9.95, 10, 10.4, 12, 90])
+            size = rng.choice([8, 200] if made else [8, 9, 9.5, 9.95, 10, 10.4, 12, 90])
             time = rng.choice([1, 20, 39.9, 40, 40, 40.5, 400])
             changes = {one: rng.choice(_ODD[one]) for one in _ODD if rng.random() < odd}
             changes = {"device_seconds_source": source, "max_load": load} | changes
