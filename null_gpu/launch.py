@@ -200,6 +200,8 @@ def environment(
         **_preloaded(core(), hooks["PYTHONPATH"]),
         # The processes in which torch.compile would compile find no libraries of the null GPU.
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        # On a host whose processors are busy, threads that wait by spinning take most of the time.
+        "OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY", "PASSIVE"),
         **settings["ranks"],
     }
 

@@ -99,7 +99,8 @@ def leak_of(trace: Trace, event: int | None = None) -> RepeatedGrowth | None:
 
     Only blocks that are alive when the trace makes its last request count. Those of the first step
     belong to the program's lasting state, and those of the last one may still be freed later. Where
-    the steps before the event are too few, those after it also show what accumulates.
+    the steps before the event are too few, those after it also show what accumulates. Repetitions
+    and cycles of constructors do not count in a program that did not end: it made its model.
     """
     until = len(trace) if event is None else event
     allocs, ends = lasting(trace)
@@ -108,11 +109,21 @@ def leak_of(trace: Trace, event: int | None = None) -> RepeatedGrowth | None:
             for rule in _RULES[steps.unit]:
                 found, rate = rule(trace, steps, end, allocs, ends)
                 found = found[found["event"] < until]
-                if rate >= LEAST_GROWTH and len(found):
+                if rate < LEAST_GROWTH or not len(found):
+                    continue
+                if steps.unit == "step" or not _constructed(trace, found["event"].to_numpy()):
                     growths = sorted(_growths(found), key=lambda one: one.bytes, reverse=True)
                     before = int(np.count_nonzero(steps.begins < until))
                     return RepeatedGrowth(tuple(growths), rate, before, steps.unit, until)
     return None
+
+
+def _constructed(trace: Trace, allocs: Ints) -> bool:
+    """Whether these allocs of a program that did not end are from constructors of Python objects."""
+    label, stack = (names_at(trace, column, allocs) for column in (trace.label, trace.stack))
+    return trace.coverage.ends != "exit" and all(
+        any(name.endswith(" __init__") for name in names) for names in zip(label, stack, strict=True)
+    )
 
 
 def _blocks(

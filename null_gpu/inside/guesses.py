@@ -163,18 +163,21 @@ class Guesses:
     def _spread(self, shape: Any, each: int, count: int) -> Any:
         """Different numbers below `count` for each row, all of them equally often."""
         arange, rows = self._torch.arange, shape.numel() // max(each, 1)
-        first, others = arange(rows, device="cpu"), arange(each, device="cpu")
         low, room = 0, count
+        if count > _MOST_EXPERTS and each <= count // 2:
+            low, room = count // 4, count // 2
+        first, others = arange(min(rows, room), device="cpu"), arange(each, device="cpu")
         if each == 1:
             first = first + next(self._calls)
         elif rows * each < count <= _MOST_EXPERTS:
             first = first + count // each // 2  # 0 is often none: a background, no frequency
         if count > _MOST_EXPERTS:
             first = first * _STRIDE
-            if each <= count // 2:
-                low, room = count // 4, count // 2
         step = max(room // max(each, 1), 1)
-        return (low + (first[:, None] + others * step) % room).reshape(shape)
+        found = low + (first[:, None] + others * step) % room
+        if rows > room:  # the rows repeat
+            found = found.repeat(-(-rows // room), 1)[:rows]
+        return found.reshape(shape)
 
     def _finite(self, operator: Operator, values: list[Any]) -> Finish | None:
         known = self._follower.is_known(values[0]) if values[0].is_cuda else True

@@ -80,6 +80,15 @@ def test_one_rank_of_many_gets_its_rank_and_world_size(tmp_path: Path) -> None:
     assert [made[name] for name in names] == ["11", "3", "64", "8"]
 
 
+def test_threads_that_wait_do_not_spin_unless_the_user_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    assert environment(read("null:l4"), tmp_path)["OMP_WAIT_POLICY"] == "PASSIVE"
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    assert environment(read("null:l4"), tmp_path)["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
 def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
     site, other = "train.py:88 loss.item()", "train.py:3 x.nonzero()"
     for number in range(2):

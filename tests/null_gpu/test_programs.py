@@ -176,6 +176,7 @@ def test_a_router_sends_tokens_evenly_to_experts(version: str, tmp_path: Path) -
         assert found[f"{each}, inference"] == [80 * each // 8] * 8
     assert found["known"] == [[0, 2], [1, 2]]
     assert found["different"] == [2] * 12
+    assert found["nearest"] == [16_667] * 6
     assert found["reads"] == {}
 
 

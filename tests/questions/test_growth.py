@@ -112,6 +112,22 @@ def test_loading_a_model_is_no_leak(temporary: int) -> None:
     assert "no setting or allocator helps" in verdict(failing)
 
 
+@pytest.mark.parametrize("column", ["label", "stack"])
+@pytest.mark.parametrize(("ends", "place"), [("stopped", "forward"), ("exit", "__init__")])
+def test_layers_that_constructors_quantize_are_no_leak(column: str, ends: str, place: str) -> None:
+    """Each makes 64 MiB, of which it keeps a quarter; a program that is stopped then has no steps yet."""
+    trace = steps(20, 16 * MIB, marked=False)
+    of_line = (trace.op == ALLOC).astype(np.uint32)
+
+    def lines(name: str, ends: str) -> Trace:
+        coverage = replace(trace.coverage, ends=ends)
+        labels = ("", f"quantize.py:8 {name}")
+        return replace(trace, coverage=coverage, labels=labels, **{column: of_line})
+
+    assert leak_of(lines("__init__", "stopped")) is None
+    assert leak_of(lines(place, ends)) is not None
+
+
 def test_a_program_that_is_too_large_is_not_fragmented_where_the_free_bytes_reach() -> None:
     events: list[Event] = [(ALLOC, n, MIB // 2) for n in range(2)]
     events += [(ALLOC, 2 + n, 72 * MIB) for n in range(13)]

@@ -40,5 +40,7 @@ scores = torch.tensor([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0]]).cuda()
 seen["known"] = scores.topk(2).indices.tolist()
 selected = torch.mm(scores.T, scores).expand(4, 3, 3)
 seen["different"] = [len(set(row)) for row in selected.topk(2)[1].flatten(0, 1).tolist()]
+nearest = (selected.flatten().expand(4000, 36).cumsum(0)[..., None] - scores.flatten()).min(-1)
+seen["nearest"] = nearest.indices.flatten()[:100_002].bincount().tolist()  # of six codes
 seen["reads"] = dict(READS.sites)
 print(json.dumps(seen))
