@@ -115,7 +115,7 @@ def test_loading_a_model_is_no_leak(temporary: int) -> None:
 @pytest.mark.parametrize("column", ["label", "stack"])
 @pytest.mark.parametrize(("ends", "place"), [("stopped", "forward"), ("exit", "__init__")])
 def test_layers_that_constructors_quantize_are_no_leak(column: str, ends: str, place: str) -> None:
-    """Each makes 64 MiB, of which it keeps a quarter; a program that is stopped then has no steps yet."""
+    """Each takes 80 MiB and keeps 16; a program that is stopped there has made no step yet."""
     trace = steps(20, 16 * MIB, marked=False)
     of_line = (trace.op == ALLOC).astype(np.uint32)
 
