@@ -119,7 +119,7 @@ def leak_of(trace: Trace, event: int | None = None) -> RepeatedGrowth | None:
 
 
 def _constructed(trace: Trace, allocs: Ints) -> bool:
-    """Whether these allocs of a program that did not end are from constructors of Python objects."""
+    """Whether these allocs of a program that did not end are from constructors in Python."""
     columns = [names_at(trace, column, allocs) for column in (trace.label, trace.stack)]
     return trace.coverage.ends != "exit" and all(
         any(name.endswith(" __init__") for name in names) for names in zip(*columns, strict=True)
