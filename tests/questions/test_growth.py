@@ -113,19 +113,21 @@ def test_loading_a_model_is_no_leak(temporary: int) -> None:
 
 
 @pytest.mark.parametrize("column", ["label", "stack"])
-@pytest.mark.parametrize(("ends", "place"), [("stopped", "forward"), ("exit", "__init__")])
-def test_layers_that_constructors_quantize_are_no_leak(column: str, ends: str, place: str) -> None:
+@pytest.mark.parametrize(("ended", "place"), [(False, "forward"), (True, "__init__")])
+def test_layers_that_constructors_quantize_are_no_leak(
+    column: str, ended: bool, place: str
+) -> None:
     """Each takes 80 MiB and keeps 16; a program that is stopped there has made no step yet."""
     trace = steps(20, 16 * MIB, marked=False)
     of_line = (trace.op == ALLOC).astype(np.uint32)
 
-    def lines(name: str, ends: str) -> Trace:
-        coverage = replace(trace.coverage, ends=ends)
+    def lines(name: str, ended: bool) -> Trace:
+        coverage = replace(trace.coverage, ends="exit" if ended else "stopped")
         labels = ("", f"quantize.py:8 {name}")
         return replace(trace, coverage=coverage, labels=labels, **{column: of_line})
 
-    assert leak_of(lines("__init__", "stopped")) is None
-    assert leak_of(lines(place, ends)) is not None
+    assert leak_of(lines("__init__", False)) is None
+    assert leak_of(lines(place, ended)) is not None
 
 
 def test_a_program_that_is_too_large_is_not_fragmented_where_the_free_bytes_reach() -> None:
