@@ -70,7 +70,7 @@ class Group(_QuickGroup):
         stdout.accept_any_text()
         gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
         if {"-h", "--help"} & {*command_line}:
-            _cut_nothing_in_help()
+            _shape_help()
         try:
             code = super().main(_with_outputs(command_line) or ["--help"], *rest, **extra)
             sys.stdout.flush()
@@ -108,14 +108,14 @@ def _meant(name: str) -> str:
     return f"check -- python {name}" if name.endswith(".py") else f"check {name}"
 
 
-def _cut_nothing_in_help() -> None:
-    """Let typer fold a name that is longer than its column, which it would cut."""
+def _shape_help() -> None:
+    """Let typer fold a name that is longer than its column, and show no type of a flag."""
     from rich.table import Table
     from typer import rich_utils
 
     class Folding(Table):
         def add_row(self, *cells: Any, **options: Any) -> None:
-            super().add_row(*cells, **options)
+            super().add_row(*("" if str(cell) == "<bool>" else cell for cell in cells), **options)
             texts = [part for cell in cells for part in getattr(cell, "renderables", ())]
             for one in (*self.columns, *texts):
                 one.overflow = "fold"

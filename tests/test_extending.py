@@ -300,9 +300,9 @@ def test_an_allocator(tmp_path: Path) -> None:
     assert text.count("Naive") == 2
     assert toy.count('.name = "toy"') == 1
     (native / "strategies" / "toy.hpp").write_text(toy, encoding="utf-8")
-    registry = "allocators/native/registry_designs.cpp"
+    registry = "allocators/native/registry.cpp"
     insert(tmp_path, registry, '"strategies/tlsf.hpp"\n', '#include "strategies/toy.hpp"\n')
-    insert(tmp_path, registry, "Slab, Tlsf", ", Toy")
+    insert(tmp_path, registry, "Slab, Tlsf,", " Toy,")
     program = tmp_path / "main.cpp"
     program.write_text(
         """#include <iostream>
@@ -356,7 +356,7 @@ def run() -> None:
 def test_the_places_of_a_strategy(name: str) -> None:
     """What the page lists for a strategy is there for each, and nothing else registers one."""
     class_name = "".join(word.capitalize() for word in name.split("_"))
-    files = sorted((ROOT / "allocators/native").glob("registry_*.cpp"))
+    files = sorted((ROOT / "allocators/native").glob("registry*.cpp"))
     registry = "".join(file.read_text(encoding="utf-8") for file in files)
     assert registry.count(f'#include "strategies/{name}.hpp"\n') == 1
     listed = re.findall(r"return list<(.*?)>\(\);", registry, flags=re.DOTALL)

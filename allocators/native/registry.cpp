@@ -1,4 +1,4 @@
-// registry.cpp: finds strategies and wrappers. To add a wrapper, add its header and its name here.
+// registry.cpp: finds strategies and wrappers. To add one, add its header and its name here.
 // SPDX-License-Identifier: Apache-2.0
 #include "registry.hpp"
 
@@ -10,6 +10,18 @@
 #include "core/device.hpp"
 #include "core/errors.hpp"
 #include "registry_lists.hpp"
+#include "strategies/arena.hpp"
+#include "strategies/buddy.hpp"
+#include "strategies/bump.hpp"
+#include "strategies/cuda_async.hpp"
+#include "strategies/expandable.hpp"
+#include "strategies/external.hpp"
+#include "strategies/free_lists.hpp"
+#include "strategies/naive.hpp"
+#include "strategies/planned.hpp"
+#include "strategies/slab.hpp"
+#include "strategies/tlsf.hpp"
+#include "strategies/xla_vmm.hpp"
 #include "wrappers/binning.hpp"
 #include "wrappers/check.hpp"
 #include "wrappers/limit.hpp"
@@ -20,12 +32,19 @@
 namespace allocbench {
 namespace {
 
+std::span<Registered const> other_strategies() {
+  return list<Arena, Buddy, Bump, CudaAsync, Expandable, FreeLists, Naive, Planned, Slab, Tlsf,
+              XlaVmm>();
+}
+
+// It needs an option, so it is in no list.
+Registered const& external_strategy() { return list<External>().front(); }
+
 // All strategies, sorted by name.
 std::span<Registered const> registered() {
   static std::vector<Registered> const all = [] {
     std::vector<Registered> entries;
-    for (auto const list :
-         {framework_strategies(), virtual_memory_strategies(), design_strategies()})
+    for (auto const list : {framework_strategies(), other_strategies()})
       entries.insert(entries.end(), list.begin(), list.end());
     std::ranges::sort(entries, {}, [](Registered const& entry) { return entry.info->name; });
     return entries;

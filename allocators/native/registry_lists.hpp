@@ -1,5 +1,5 @@
-// registry_lists.hpp: the strategies that the registry knows. Each list is a file of its own, so
-// that several are compiled at once. To add a strategy, add its header and its name to one of them.
+// registry_lists.hpp: lists of strategies for the registry. There are two, in registry.cpp and
+// registry_frameworks.cpp, which are compiled at once.
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
@@ -18,9 +18,6 @@ struct Registered {
 };
 
 std::span<Registered const> framework_strategies();
-std::span<Registered const> virtual_memory_strategies();
-std::span<Registered const> design_strategies();
-Registered const& external_strategy();  // needs an option, so it is in no list
 
 template <class S>
 concept Strategy =

@@ -58,7 +58,7 @@ def test_every_help_has_its_summary_and_examples(command: Command) -> None:
 
 def test_the_help_lists_every_command_in_its_group() -> None:
     shown = output("--help")
-    assert re.findall(r"^│ ([a-z-]+) {2,}[A-Z]", shown, re.M) == [one.name for one in COMMANDS]
+    assert re.findall(r"^│ ([a-z]+) {2,}[A-Z]", shown, re.M) == [one.name for one in COMMANDS]
     examples = {example for command in COMMANDS for example in command.load().EXAMPLES}
     assert set(EXAMPLES) <= examples
 
