@@ -6,6 +6,7 @@ late step keeps some, and blocks of any size if they are kept from early on, and
 late.
 """
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ from allocbench.questions.repetitions import (
 )
 from allocbench.replays.capacity import STEP, roomy
 from allocbench.replays.runner import fresh
-from allocbench.workloads import Trace
+from allocbench.workloads import ALLOC, Trace
 from allocbench.workloads.block_origins import names_at
 
 _LEVELS = ("reserved", "requested")
@@ -43,6 +44,7 @@ _WORK, _WORK_OF_DIFFERING = 2, 8
 _BEYOND = 4
 """A reserve grows without need if it grows by this many times what the load needs, on top of it."""
 _BY_SIZE, _BY_OPERATOR = ["operator", "size"], ["operator"]
+_CONSTRUCTOR = re.compile(r" __init__(?:;|$)")
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def leak_of(trace: Trace, event: int | None = None) -> RepeatedGrowth | None:
     Only blocks that are alive when the trace makes its last request count. Those of the first step
     belong to the program's lasting state, and those of the last one may still be freed later. Where
     the steps before the event are too few, those after it also show what accumulates. Repetitions
-    and cycles of constructors do not count in a program that did not end: it made its model.
+    and cycles in constructors do not count in a program that did not end: it made its model.
     """
     until = len(trace) if event is None else event
     allocs, ends = lasting(trace)
@@ -118,12 +120,16 @@ def leak_of(trace: Trace, event: int | None = None) -> RepeatedGrowth | None:
     return None
 
 
-def _constructed(trace: Trace, allocs: Ints) -> bool:
-    """Whether these allocs of a program that did not end are from constructors in Python."""
-    columns = [names_at(trace, column, allocs) for column in (trace.label, trace.stack)]
-    return trace.coverage.ends != "exit" and all(
-        any(name.endswith(" __init__") for name in names) for names in zip(*columns, strict=True)
-    )
+def _constructed(trace: Trace, found: Ints) -> bool:
+    """Whether a program that did not end only runs constructors in Python from the first of these
+    allocs to the last.
+    """
+    if trace.coverage.ends == "exit":
+        return False
+    made = np.array([_CONSTRUCTOR.search(label) is not None for label in trace.labels], bool)
+    allocs = found.min() + np.flatnonzero(trace.op[found.min() : found.max() + 1] == ALLOC)
+    columns = [made[column[allocs]] for column in (trace.label, trace.stack) if column is not None]
+    return bool(columns) and bool(np.any(columns, axis=0).all())
 
 
 def _blocks(

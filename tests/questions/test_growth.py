@@ -3,6 +3,7 @@
 
 from dataclasses import replace
 from random import Random
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -113,21 +114,28 @@ def test_loading_a_model_is_no_leak(temporary: int) -> None:
 
 
 @pytest.mark.parametrize("column", ["label", "stack"])
-@pytest.mark.parametrize(("ended", "place"), [(False, "forward"), (True, "__init__")])
-def test_layers_that_constructors_quantize_are_no_leak(
-    column: str, ended: bool, place: str
+@pytest.mark.parametrize(
+    ("ends", "kept", "work", "leaks"),
+    [
+        ("stopped", "layer.py:8 __init__", "layer.py:5 __init__", False),
+        ("failure", "layer.py:8 __init__", "layer.py:5 __init__;quantize.py:2 scale", False),
+        ("exit", "layer.py:8 __init__", "layer.py:5 __init__", True),
+        ("stopped", "train.py:8 forward", "layer.py:5 __init__", True),
+        ("stopped", "sample.py:8 __init__", "train.py:5 <module>", True),
+    ],
+)
+def test_layers_that_constructors_make_are_no_leak(
+    column: str, ends: Literal["stopped", "failure", "exit"], kept: str, work: str, leaks: bool
 ) -> None:
-    """Each takes 80 MiB and keeps 16; a program that is stopped there has made no step yet."""
+    """Each takes 80 MiB and keeps 16; a program that is stopped there has made no step yet.
+
+    Objects that a program makes and keeps beside other work are no layers.
+    """
     trace = steps(20, 16 * MIB, marked=False)
-    of_line = (trace.op == ALLOC).astype(np.uint32)
-
-    def lines(name: str, ended: bool) -> Trace:
-        coverage = replace(trace.coverage, ends="exit" if ended else "stopped")
-        labels = ("", f"quantize.py:8 {name}")
-        return replace(trace, coverage=coverage, labels=labels, **{column: of_line})
-
-    assert leak_of(lines("__init__", False)) is None
-    assert leak_of(lines(place, ended)) is not None
+    of_line = np.where(trace.op == ALLOC, np.where(trace.size == 16 * MIB, 1, 2), 0)
+    coverage = replace(trace.coverage, ends=ends)
+    lines: dict[str, Any] = {"labels": ("", kept, work), column: of_line.astype(np.uint32)}
+    assert (leak_of(replace(trace, coverage=coverage, **lines)) is not None) == leaks
 
 
 def test_a_program_that_is_too_large_is_not_fragmented_where_the_free_bytes_reach() -> None:
