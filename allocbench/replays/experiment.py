@@ -301,7 +301,7 @@ class StoppedError(Exception):
 
 
 def runs_at_once(simulated: bool) -> int:
-    """How many runs use the processors of this process; a GPU serves one allocator at a time."""
+    """How many runs may go on at once: one on a GPU, which serves one allocator at a time."""
     return min(len(os.sched_getaffinity(0)), _MOST_AT_ONCE) if simulated else 1
 
 
