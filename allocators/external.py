@@ -49,7 +49,9 @@ def _module(name: str) -> object:
         try:
             return importlib.import_module(name)
         except ModuleNotFoundError as error:
-            if error.name != name.partition(".")[0] or not file.is_file():
+            if not f"{name}.".startswith(f"{error.name}."):
+                raise
+            if not file.is_file():
                 raise SpecError(f"no module is called '{name}', and there is no {file}") from error
     spec = importlib.util.spec_from_file_location(file.stem, file)
     if spec is None or spec.loader is None or not file.is_file():

@@ -125,7 +125,7 @@ def time_each(trace: AnyTrace, allocator: Allocator) -> tuple[Seconds, Seconds, 
 
     calls = [(np.empty(0, np.float32), np.empty(0, np.float32))]
     timer = time_calls(trace, allocator, lambda alloc, free: calls.append((alloc, free)))
-    return *calls[-1], timer  # a trace in memory is one part
+    return *calls[-1], timer  # a trace in memory is one part, or none without events
 
 
 def failing_event(

@@ -213,3 +213,6 @@ def test_a_device_is_made_from_a_spec() -> None:
     assert [served(allocator, 1) for _ in range(3)] == [True, False, True]
     assert allocator.allocate(1) == BASE + 2 * 4096
     assert allocators.make_device("sim:capacity=1GiB").capacity == GIB
+    assert allocators.make_device(f"sim:1GiB,seed={2**64 - 1}").capacity == GIB
+    with pytest.raises(allocators.SpecError, match=r"must be a number from 0 to 2\^64 - 1"):
+        allocators.make_device(f"sim:1GiB,seed={2**64}")

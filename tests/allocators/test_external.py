@@ -293,10 +293,20 @@ def test_what_cannot_be_loaded_is_said(classes: str, spec: str, message: str) ->
         made(spec.format(classes))
 
 
-def test_an_error_in_a_module_is_said(tmp_path: Path) -> None:
-    (tmp_path / "bad.py").write_text("import no_such_thing\n")
-    with pytest.raises(SpecError, match=r"bad.py raised ModuleNotFoundError"):
-        made(f"{tmp_path / 'bad.py'}:Pool")
+@pytest.mark.parametrize("missing", ["an_import", "zzz"])
+def test_an_error_in_a_module_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str
+) -> None:
+    name = f"needs_{missing}"
+    (tmp_path / f"{name}.py").write_text(f"import {missing}\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for module in (f"{tmp_path / name}.py", name):
+        with pytest.raises(SpecError, match=f"{name}.* raised ModuleNotFoundError: .* '{missing}'"):
+            made(f"{module}:Pool")
+    for module in (f"{missing}.deep", "json.deep"):
+        with pytest.raises(SpecError, match=f"no module is called '{module}', and there is no"):
+            made(f"{module}:Pool")
 
 
 def test_a_module_here_is_found(classes: str) -> None:

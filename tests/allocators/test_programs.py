@@ -21,6 +21,7 @@ def test_every_strategy_serves_a_program(start: START, driver: Driver, spec: str
     memory = program.on()
     kept = [memory.allocate(size, stream) for size in (100, 5 * MIB) for stream in (0, SIDE)]
     assert len(set(kept)) == 4
+    used = driver.used()
     for address in kept[:3]:
         memory.deallocate(address)
     (use,) = program.uses()
@@ -30,7 +31,7 @@ def test_every_strategy_serves_a_program(start: START, driver: Driver, spec: str
     assert 0 < use.program.alloc.percentile(0.5) <= use.program.alloc.max
     assert use.reserved == driver.outstanding()["bytes"]
     assert memory.device.free_bytes == 16 * GIB - driver.used()
-    assert use.gpu_peak_used >= use.stats.peak_requested
+    assert use.gpu_peak_used == used >= use.stats.peak_requested
     row = use.row()
     assert row["peak_reserved"] == use.stats.peak_reserved
     share = use.stats.peak_allocated / use.stats.peak_reserved
@@ -270,6 +271,25 @@ def test_a_request_that_fails_for_another_reason_says_so(start: START, driver: D
     driver.fail("cuMemAlloc_v2", 1)
     with pytest.raises(allocators.OutOfMemory, match="cuMemAlloc: CUDA_ERROR_ILLEGAL_ADDRESS"):
         memory.allocate(1000)
+
+
+def test_peaks_and_counts_of_one_gpu_or_of_all_begin_again(start: START) -> None:
+    program = start("naive")
+
+    def seen() -> list[tuple[int, int, int]]:
+        totals = [use.program.totals.allocated for use in program.uses()]
+        return [(one.peak >> 20, one.gained >> 20, one.lost >> 20) for one in totals]
+
+    for gpu in range(2):
+        program.on(gpu).allocate(MIB)
+        program.on(gpu).deallocate(program.on(gpu).allocate(MIB))
+    assert seen() == [(2, 2, 1)] * 2
+    program.reset_peaks(1)
+    program.reset_counts(0)
+    assert seen() == [(2, 0, 0), (1, 2, 1)]
+    program.reset_peaks()
+    program.reset_counts()
+    assert seen() == [(1, 0, 0)] * 2
 
 
 # -- the end

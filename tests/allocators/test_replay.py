@@ -253,6 +253,7 @@ def test_an_empty_trace_has_an_empty_result() -> None:
     assert [len(column) for column in columns(result.timeline)] == [0] * 5
     assert [len(column) for column in columns(result.placements)] == [0] * 6
     assert allocators.time_pass(trace_of([]), allocator) == 0
+    assert [len(one) for one in allocators.time_each(trace_of([]), allocator)[:2]] == [0, 0]
     assert allocators.completes(trace_of([]), allocator)
 
 

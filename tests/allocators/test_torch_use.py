@@ -25,7 +25,9 @@ TORCH = Path(str(_FOUND.origin)).parent
 # -- the real torch
 
 
-def test_statistics_have_the_names_that_pytorch_gives_them() -> None:
+def test_statistics_have_the_names_that_pytorch_gives_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     from allocbench.allocators import torch as adapter
 
     blocks, sizes = ("allocated_blocks", "active_blocks"), ("allocated", "active", "requested")
@@ -36,7 +38,7 @@ def test_statistics_have_the_names_that_pytorch_gives_them() -> None:
     calls = {"malloc_calls": 100, "map_calls": 20, "refused_calls": 3}
     use: Any = SimpleNamespace(
         program=SimpleNamespace(totals=SimpleNamespace(**flows), failures=70, retries=71),
-        device=SimpleNamespace(**calls, free_calls=40, unmap_calls=5),
+        device=SimpleNamespace(**calls, free_calls=41, unmap_calls=7),
         stats=SimpleNamespace(retries=8),
     )
     found = dict(adapter._flat("", adapter._nested(use)))
@@ -47,12 +49,42 @@ def test_statistics_have_the_names_that_pytorch_gives_them() -> None:
         for at, what in enumerate(("current", "peak", "allocated", "freed"))
     }
     expected |= {"num_ooms": 70, "num_alloc_retries": 79, "max_split_size": -1}
-    expected |= {"num_device_alloc": 117, "num_device_free": 45, "segment.all.current": 72}
-    expected |= {"segment.all.allocated": 117, "segment.all.freed": 45}
+    expected |= {"num_device_alloc": 117, "num_device_free": 48, "segment.all.current": 69}
+    expected |= {"segment.all.allocated": 117, "segment.all.freed": 48}
     assert {name: value for name, value in found.items() if value} == expected
     empty = dict(adapter._flat("", adapter._nested(None)))
     assert empty.keys() == found.keys()
     assert {name for name, value in empty.items() if value} == {"max_split_size"}
+    assert "num_oom_rejections" in found
+    monkeypatch.setattr(adapter.torch.cuda.memory_stats, "__doc__", None)  # before PyTorch 2.13
+    assert found.keys() - dict(adapter._flat("", adapter._nested(use))) == {"num_oom_rejections"}
+
+
+def test_the_error_of_a_feature_that_pytorch_lacks_here_says_why(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from allocbench.allocators import torch as adapter
+
+    def original(error: Exception | None, more: int = 0) -> int:
+        if error:
+            raise error
+        return more
+
+    monkeypatch.setattr(adapter, "met", met := list[str]())
+    monkeypatch.setattr(adapter, "_FUNCTIONS", {("cuda", "ipc_collect"): "IPC", ("no", "x"): "no"})
+    monkeypatch.setattr(adapter.torch.cuda, "ipc_collect", original)
+    adapter.explain_native_only("bfc")
+    call: Any = adapter.torch.cuda.ipc_collect
+    assert (call(None, more=5), call.__name__) == (5, "original")
+    for other in (RuntimeError("another"), ValueError("does not yet support")):
+        with pytest.raises(type(other)) as raised:
+            call(other)
+        assert raised.value is other
+    assert met == []
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match=r"^IPC: PyTorch .* memory comes from bfc$"):
+            call(RuntimeError("the allocator does not yet support this"))
+    assert met == ["IPC"]
 
 
 REAL = """

@@ -199,6 +199,8 @@ def test_a_recording_has_steps_trims_streams_and_no_failed_request() -> None:
 def test_a_stream_number_too_large_for_a_trace_is_an_error() -> None:
     allocator = made("record:of=naive")
     assert [*allocators.recording(allocator).parts()] == []
+    allocator.allocate(1, stream=65535)
+    assert recording(allocator).stream.tolist() == [65535]
     allocator.allocate(1, stream=65536)
     with pytest.raises(ValueError, match="streams up to 65535, not 65536"):
         allocators.recording(allocator)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stand-ins for NVIDIA's libraries: their ELF format, and the targets of their functions."""
 
+import importlib
 import io
 import json
 import os
 import subprocess
 import sys
-from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 from elftools.elf.elffile import ELFFile
 
-from allocbench.null_gpu import elf, stubs, torch_build
+from allocbench.null_gpu import elf, inside, stubs, torch_build, torch_import
 from allocbench.null_gpu.launch import core
 from allocbench.null_gpu.stubs import CORE_SONAME, libraries_for
 from tests.null_gpu.core import seen
@@ -25,48 +25,84 @@ FUNCTIONS = {
 }
 
 
+# name, type, flags, alignment, size, section it refers to, information, size of an entry
+SECTIONS = [
+    (".hash", "SHT_HASH", 2, 8, 4 * (2 + 3 + 7), ".dynsym", 0, 4),
+    (".dynsym", "SHT_DYNSYM", 2, 8, 7 * 24, ".dynstr", 1, 24),
+    (".dynstr", "SHT_STRTAB", 2, 1, None, "", 0, 0),
+    (".gnu.version", "SHT_GNU_versym", 2, 2, 7 * 2, ".dynsym", 0, 2),
+    (".gnu.version_d", "SHT_GNU_verdef", 2, 8, 3 * 28, ".dynstr", 3, 0),
+    (".rela.dyn", "SHT_RELA", 2, 8, 3 * 24, ".dynsym", 0, 24),
+    (".text", "SHT_PROGBITS", 6, 16, 8 + 8 + 24 + len("cudaFooBar") + 1, "", 0, 0),
+    (".dynamic", "SHT_DYNAMIC", 3, 4096, 16 * 16, ".dynstr", 0, 16),
+    (".got", "SHT_PROGBITS", 3, 8, 3 * 8, "", 0, 8),
+    (".shstrtab", "SHT_STRTAB", 0, 1, None, "", 0, 0),
+]
+
+
 def test_a_library_has_the_names_and_versions_it_was_given() -> None:
     data = elf.shared_library("libcudart.so.13", CORE_SONAME, FUNCTIONS)
     library: Any = ELFFile(io.BytesIO(data))
     assert library.header["e_machine"] == "EM_X86_64"
-    tags = {tag.entry.d_tag: tag for tag in library.get_section_by_name(".dynamic").iter_tags()}
+    _, *sections = library.iter_sections()
+    end = 64 + 4 * 56  # after the headers of the file and its segments
+    for section, expected in zip(sections, SECTIONS, strict=True):
+        name, kind, flags, align, size, link, info, entry = expected
+        begin = -(-end // align) * align
+        address = begin if flags else 0  # as in the file, if it is in memory at all
+        end = begin + (len(section.data()) if size is None else size)
+        assert section.header == {
+            "sh_name": section["sh_name"], "sh_type": kind, "sh_flags": flags, "sh_addr": address,
+            "sh_offset": begin, "sh_size": end - begin, "sh_info": info, "sh_addralign": 8,
+            "sh_link": next((n for n, row in enumerate(SECTIONS, 1) if row[0] == link), 0),
+            "sh_entsize": entry,
+        }, name  # fmt: skip
+        assert section.name == name
+    assert library.header["e_shstrndx"] == len(SECTIONS)
+    parts = {section.name: section for section in sections}
+    tags = {tag.entry.d_tag: tag for tag in parts[".dynamic"].iter_tags()}
     assert tags["DT_SONAME"].soname == "libcudart.so.13"
     assert tags["DT_NEEDED"].needed == CORE_SONAME
-    sizes = {
-        name: library.get_section_by_name(name)["sh_size"] for name in (".dynstr", ".rela.dyn")
-    }
+    sizes = [len(parts[name].data()) for name in (".dynstr", ".rela.dyn")]
     found = [tags[name].entry.d_val for name in ("DT_STRSZ", "DT_RELASZ", "DT_VERDEFNUM")]
-    assert found == [*sizes.values(), 3]
-    table = library.get_section_by_name(".dynsym")
-    kinds = {
-        tuple(one["st_info"].values()) for one in table.iter_symbols() if one.name in FUNCTIONS
-    }
-    assert kinds == {("STB_GLOBAL", "STT_FUNC")}
-    defined = {symbol.name for symbol in table.iter_symbols() if symbol["st_shndx"] != "SHN_UNDEF"}
-    assert defined == FUNCTIONS.keys()
+    assert found == [*sizes, 3]
+    targets = [(jump.target, 0, 0) for _, jump in FUNCTIONS.values()]
+    lengths = {name: 6 if one.name is None else 18 for name, (_, one) in FUNCTIONS.items()}
+    places = dict(zip(FUNCTIONS, (0, 8, 16), strict=True))  # in the code
+    code = parts[".text"]["sh_offset"]
+    functions = [(name, code + places[name], lengths[name]) for name in FUNCTIONS]
+    table = parts[".dynsym"]
+    _, *symbols = table.iter_symbols()
+    assert [(one.name, one["st_value"], one["st_size"]) for one in symbols] == [
+        *sorted(targets),
+        *functions,
+    ]
+    for name in (symbol.name for symbol in symbols):
+        assert parts[".hash"].get_symbol(name).name == name
+        defined = "SHN_UNDEF" if name.startswith("null_") else 7
+        (symbol,) = table.get_symbol_by_name(name)
+        assert tuple(symbol["st_info"].values()) == ("STB_GLOBAL", "STT_FUNC")
+        assert symbol["st_shndx"] == defined
+    unused = [data[code + begin : code + end] for begin, end in ((6, 8), (14, 16), (34, 40))]
+    assert b"".join(unused) == b"\xcc" * 10  # breakpoints
     versions = [
         (version["vd_ndx"], [name.name for name in names])
-        for version, names in library.get_section_by_name(".gnu.version_d").iter_versions()
+        for version, names in parts[".gnu.version_d"].iter_versions()
     ]
     assert versions == [
         (1, ["libcudart.so.13"]),
         (2, ["libcudart.so.11"]),
         (3, ["libcudart.so.13"]),
     ]
-    assert library.header["e_shstrndx"] == library.num_sections() - 1
-    assert library.get_section(library.num_sections() - 1).name == ".shstrtab"
-    infos = {one.name: one["sh_info"] for one in library.iter_sections() if one["sh_info"]}
-    assert infos == {".dynsym": 1, ".gnu.version_d": 3}
-    (stack,) = library.iter_segments("PT_GNU_STACK")
-    assert stack["p_flags"] == 6  # not executable
-    segments = [segment.header for segment in library.iter_segments("PT_LOAD")]
-    pages = [
-        {*range(one["p_vaddr"] >> 12, one["p_vaddr"] + one["p_memsz"] - 1 >> 12)}
-        for one in segments
+    begin, text_end = parts[".dynamic"]["sh_offset"], code + parts[".text"]["sh_size"]
+    end = parts[".got"]["sh_offset"] + 3 * 8
+    segments = [[*one.header.values()] for one in library.iter_segments()]
+    assert segments == [  # kind, rights, place in the file and in memory, sizes, alignment
+        ["PT_LOAD", 5, 0, 0, 0, text_end, text_end, 4096],
+        ["PT_LOAD", 6, begin, begin, begin, end - begin, end - begin, 4096],
+        ["PT_DYNAMIC", 6, begin, begin, begin, 256, 256, 8],
+        ["PT_GNU_STACK", 6, 0, 0, 0, 0, 0, 16],
     ]
-    assert all(not one & other for one, other in combinations(pages, 2))
-    assert all(segment["p_offset"] == segment["p_vaddr"] for segment in segments)
-    assert not any(segment["p_flags"] & 3 == 3 for segment in segments)  # writable or executable
 
 
 def test_its_functions_jump_to_their_targets(tmp_path: Path) -> None:
@@ -195,6 +231,57 @@ def test_libraries_are_made_once_for_a_build(tmp_path: Path) -> None:
     }
     assert (into / "libcuda.so").resolve() == into / "libcuda.so.1"
     assert all((one.stat().st_mode & 0o777) == 0o644 for one in into.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("cuda", "packages", "system", "looked_for", "replaced"),
+    [
+        ("'13.0'", "", "", "libcudnn.so.9", True),
+        ("'13.0'", "cudnn.so.9 cublas.so.13 cudart.so.13", "", "", False),
+        ("'12.8'", "cudnn.so.9", both := "libcublas.so.12 libcudart.so.12", both, False),
+        ("'13.0'", "cudnn.so.9 cublas.so.12 cudart.so.13", "", "libcublas.so.13", True),
+        ("'13.0'", "cudart.so.13", "libcublas.so.13", "libcudnn.so.9", True),
+        ("None", "", "", "", False),  # not for CUDA
+    ],
+)
+def test_libraries_that_pytorch_lacks_are_replaced_when_it_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    cuda: str, packages: str, system: str, looked_for: str, replaced: bool,
+) -> None:  # fmt: skip
+    (pytorch(tmp_path, cuda=cuda) / "__init__.py").touch()
+    for name in packages.split():
+        (tmp_path / f"nvidia/{name[:6]}/lib").mkdir(parents=True)
+        (tmp_path / f"nvidia/{name[:6]}/lib/lib{name}").touch()
+    made, asked = list[Any](), list[str]()
+
+    def load(name: str) -> None:
+        asked.append(name)
+        if name not in system.split():
+            raise OSError(name)
+
+    monkeypatch.setattr(torch_import.ctypes, "CDLL", load)
+    monkeypatch.setattr(inside, "Process", lambda told, package: made.append((told, package)))
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setattr(sys, "meta_path", before := [*sys.meta_path])
+    monkeypatch.setitem(sys.modules, "torch", None)
+    monkeypatch.delenv("ALLOCBENCH_NULL", raising=False)
+    torch_import.allow()  # it is too late
+    del sys.modules["torch"]
+    with monkeypatch.context() as null_gpu:
+        null_gpu.setenv("ALLOCBENCH_NULL", "{}")
+        torch_import.allow()
+    finders = [*before]
+    torch_import.allow()
+    torch_import.allow()
+    assert before[1:] == finders
+    importlib.import_module("json.tool")
+    assert before[1:] == finders
+    assert importlib.import_module("torch").__file__ == str(tmp_path / "torch/__init__.py")
+    assert before == finders
+    assert [(told["settings"]["count"], package) for told, package in made] == (
+        [(0, tmp_path / "torch")] if replaced else []
+    )
+    assert asked == looked_for.split()
 
 
 def test_the_hash_is_that_of_the_abi() -> None:
