@@ -167,7 +167,7 @@ def straddler(
     segments. All blocks are live together.
     """
     bounds = {512 << power for power in range(18)}
-    bounds |= {512 * n for n in range(1, 16)} | {2 * MIB * n for n in range(1, 16)} | {10 * MIB}
+    bounds |= {512 * n for n in range(1, 16)} | {2 * MIB * n for n in range(1, 16)}
     draw = _seeded(seed)
     sizes = sorted(bounds) * copies
     for _ in range(repeats):

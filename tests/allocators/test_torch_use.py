@@ -28,6 +28,8 @@ TORCH = Path(str(_FOUND.origin)).parent
 def test_statistics_have_the_names_that_pytorch_gives_them(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    import torch
+
     from allocbench.allocators import torch as adapter
 
     blocks, sizes = ("allocated_blocks", "active_blocks"), ("allocated", "active", "requested")
@@ -56,13 +58,15 @@ def test_statistics_have_the_names_that_pytorch_gives_them(
     assert empty.keys() == found.keys()
     assert {name for name, value in empty.items() if value} == {"max_split_size"}
     assert "num_oom_rejections" in found
-    monkeypatch.setattr(adapter.torch.cuda.memory_stats, "__doc__", None)  # before PyTorch 2.13
+    monkeypatch.setattr(torch.cuda.memory_stats, "__doc__", None)  # before PyTorch 2.13
     assert found.keys() - dict(adapter._flat("", adapter._nested(use))) == {"num_oom_rejections"}
 
 
 def test_the_error_of_a_feature_that_pytorch_lacks_here_says_why(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    import torch
+
     from allocbench.allocators import torch as adapter
 
     def original(error: Exception | None, more: int = 0) -> int:
@@ -72,9 +76,9 @@ def test_the_error_of_a_feature_that_pytorch_lacks_here_says_why(
 
     monkeypatch.setattr(adapter, "met", met := list[str]())
     monkeypatch.setattr(adapter, "_FUNCTIONS", {("cuda", "ipc_collect"): "IPC", ("no", "x"): "no"})
-    monkeypatch.setattr(adapter.torch.cuda, "ipc_collect", original)
+    monkeypatch.setattr(torch.cuda, "ipc_collect", original)
     adapter.explain_native_only("bfc")
-    call: Any = adapter.torch.cuda.ipc_collect
+    call: Any = torch.cuda.ipc_collect
     assert (call(None, more=5), call.__name__) == (5, "original")
     for other in (RuntimeError("another"), ValueError("does not yet support")):
         with pytest.raises(type(other)) as raised:

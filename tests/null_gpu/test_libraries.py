@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The stand-ins for NVIDIA's libraries: their ELF format, and the targets of their functions."""
 
+import ctypes
 import importlib
 import io
 import json
@@ -259,7 +260,7 @@ def test_libraries_that_pytorch_lacks_are_replaced_when_it_is_imported(
         if name not in system.split():
             raise OSError(name)
 
-    monkeypatch.setattr(torch_import.ctypes, "CDLL", load)
+    monkeypatch.setattr(ctypes, "CDLL", load)
     monkeypatch.setattr(inside, "Process", lambda told, package: made.append((told, package)))
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.setattr(sys, "meta_path", before := [*sys.meta_path])
