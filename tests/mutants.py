@@ -237,10 +237,12 @@ def _parsed(path: Path) -> ast.Module:
 
 @functools.cache
 def _without_effect(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Where the annotations and the sizes of caches of a module begin and end: line and column."""
+    """Where annotations, imports for them and sizes of caches begin and end: line and column."""
     found: list[ast.expr | None] = []
     for node in ast.walk(_parsed(path)):
-        if isinstance(node, ast.AnnAssign | ast.arg):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            found.append(node.test)
+        elif isinstance(node, ast.AnnAssign | ast.arg):
             found.append(node.annotation)
         elif isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: what never happens
             found.append(node.value)

@@ -6,16 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from allocbench.allocators import SpecError, _core
 from allocbench.workloads import ALLOC, MARK, read
-from tests.null_driver import NAME, environment, python, reported
+from tests.null_driver import NAME, Driver, environment, python, reported
 from tests.stand_in import MODULES, TORCH_CALLS
+from tests.stand_in.modules.torch import Pluggable
 
 if (_FOUND := importlib.util.find_spec("torch")) is None:
     pytest.skip("needs PyTorch", allow_module_level=True)
@@ -91,66 +93,101 @@ def test_the_error_of_a_feature_that_pytorch_lacks_here_says_why(
     assert met == ["IPC"]
 
 
-REAL = """
-import sys
-import torch
-from tests.stand_in.modules.torch import Pluggable
+@pytest.fixture
+def plugged(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> Iterator[list[Pluggable]]:
+    """What PyTorch was told to use, as its builds for CUDA are told; undone when the test ends."""
+    import torch
 
-import allocbench.allocators.torch
-try:
-    allocbench.allocators.torch.use("bfc")
-except allocbench.allocators.SpecError as error:
-    print(error)
+    from allocbench.allocators import torch as adapter
 
-changed = []
-torch._C._cuda_customAllocator = Pluggable
-torch._C._cuda_changeCurrentAllocator = changed.append
-program = allocbench.allocators.torch.use("naive")
-(plugged,) = changed
-torch.cuda.is_initialized = lambda: False
-assert torch.cuda.memory_stats(0) == torch.accelerator.memory_stats(0) == {}
-torch.cuda.is_initialized = lambda: True
-assert set(plugged.hooks) == set(allocbench.allocators.torch.HOOKS), plugged.hooks
-
-address = plugged.alloc(5 << 20, 0, 0)
-assert torch.cuda.memory_allocated(0) == 5 << 20
-assert torch.cuda.memory_reserved(0) == torch.cuda.memory_stats(0)["reserved_bytes.all.current"]
-plugged.free(address, 5 << 20, 0, 0)
-assert torch.cuda.memory_allocated(0) == 0
-assert torch.cuda.max_memory_allocated(0) == 5 << 20
-torch.cuda.reset_peak_memory_stats(0)
-assert torch.cuda.max_memory_allocated(0) == 0
-assert torch.cuda.memory_stats(0)["allocation.all.allocated"] == 1
-assert torch.cuda.memory_allocated(1) == 0
-assert "CUDA OOMs: 0" in torch.cuda.memory_summary(0)
-assert torch.accelerator.max_memory_reserved(0) == torch.cuda.max_memory_reserved(0)
-assert torch.accelerator.memory_stats(0) == torch.cuda.memory_stats(0)
-torch.cuda.reset_accumulated_memory_stats(0)
-assert torch.cuda.memory_stats(0)["allocation.all.allocated"] == 0
-
-before = program.uses()[0].counters
-weight = torch.zeros(3, requires_grad=True)
-optimizer = torch.optim.SGD([weight])
-stepped = []
-program.step = lambda: stepped.append(1)
-weight.sum().backward()
-optimizer.step()
-assert stepped == [1]
-
-for again in ("bfc", "naive"):
-    try:
-        allocbench.allocators.torch.use(again)
-    except allocbench.allocators.SpecError as error:
-        print(error)
-"""
+    told, cuda = list[Pluggable](), torch.cuda
+    for module in (cuda, cuda.memory, torch.accelerator, torch.accelerator.memory):
+        for name in [name for name in dir(module) if "memory" in name]:
+            if callable(function := getattr(module, name)):
+                monkeypatch.setattr(module, name, function)
+    of_optimizers = sys.modules["torch.optim.optimizer"]
+    hooks = of_optimizers._global_optimizer_post_hooks
+    monkeypatch.setattr(of_optimizers, "_global_optimizer_post_hooks", hooks.copy())
+    for name, function in (
+        ("_cuda_customAllocator", Pluggable),
+        ("_cuda_changeCurrentAllocator", told.append),
+    ):
+        monkeypatch.setattr(torch._C, name, function, raising=False)
+    monkeypatch.setattr(adapter, "_used", None)
+    monkeypatch.setattr(adapter, "_FUNCTIONS", {})
+    yield told
+    _core.serve_torch(None)
+    if adapter._used:
+        adapter._used.close()
 
 
-def test_the_installed_torch_has_the_required_functions() -> None:
-    done = python(REAL)
-    assert done.stderr == ""
-    without_cuda, *twice = done.stdout.splitlines()
-    assert "was built without CUDA" in without_cuda
-    assert twice == ["PyTorch already gets its memory from naive"] * 2
+def test_a_torch_that_cannot_use_an_allocator_is_an_error(
+    plugged: list[Pluggable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from allocbench.allocators.torch import use
+
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    late = "CUDA is already initialized: select the allocator before anything is on a GPU"
+    with pytest.raises(SpecError, match=late):
+        use("bfc")
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
+    monkeypatch.setattr(torch._C, "_cuda_customAllocator", lambda _alloc, _free: object())
+    with pytest.raises(SpecError, match=r"PyTorch .* is too old: it has no set_record_stream_fn"):
+        use("bfc")
+    monkeypatch.delattr(torch._C, "_cuda_customAllocator")
+    with pytest.raises(SpecError, match=r"PyTorch .* was built without CUDA"):
+        use("bfc")
+    assert plugged == []
+
+
+def test_the_installed_torch_reports_an_allocator(
+    plugged: list[Pluggable], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from allocbench.allocators import torch as adapter
+
+    cuda, accelerator = torch.cuda, torch.accelerator
+    program = adapter.use("naive", limit="512MiB")
+    (used,) = plugged
+    assert set(used.hooks) == set(adapter.HOOKS)
+    for again in ("bfc", "naive"):
+        with pytest.raises(SpecError, match=r"^PyTorch already gets its memory from naive$"):
+            adapter.use(again)
+    assert cuda.memory_stats(0) == accelerator.memory_stats(0) == {}
+    monkeypatch.setattr(cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(cuda, "_lazy_init", lambda: None)
+    monkeypatch.setattr(cuda._utils, "_get_device_index", lambda device, optional: device or 0)
+    first, second = (used.alloc(size << 20, gpu, 0) for gpu, size in enumerate((5, 7)))
+    assert [cuda.memory_allocated(gpu) >> 20 for gpu in range(3)] == [5, 7, 0]
+    assert cuda.memory_reserved(0) == cuda.memory_stats(0)["reserved_bytes.all.current"]
+    assert accelerator.max_memory_reserved(1) == cuda.max_memory_reserved(1) == 7 << 20
+    assert accelerator.memory_stats(1) == cuda.memory_stats(1)
+    assert [*accelerator.memory_stats(1)] == sorted(cuda.memory_stats(1))
+    assert [cuda.memory.get_per_process_memory_fraction(gpu) for gpu in range(2)] == [0.5, 0.5]
+    used.free(first, 5 << 20, 0, 0)
+    used.free(second, 7 << 20, 1, 0)
+    assert "CUDA OOMs: 0" in cuda.memory_summary(0)
+
+    def seen() -> list[tuple[int, int]]:
+        counts = [cuda.memory_stats(gpu)["allocation.all.allocated"] for gpu in range(2)]
+        return [
+            *zip(counts, (cuda.max_memory_allocated(gpu) >> 20 for gpu in range(2)), strict=True)
+        ]
+
+    assert seen() == [(1, 5), (1, 7)]
+    cuda.reset_peak_memory_stats(0)
+    cuda.reset_accumulated_memory_stats(1)
+    assert seen() == [(1, 0), (0, 7)]
+    accelerator.reset_peak_memory_stats(1)
+    accelerator.reset_accumulated_memory_stats(0)
+    assert seen() == [(0, 0), (0, 0)]
+    stepped = list[int]()
+    monkeypatch.setattr(program, "step", lambda: stepped.append(1))
+    torch.optim.SGD([torch.zeros(3, requires_grad=True)]).step()
+    assert stepped == [1]
 
 
 CATCHES = """
@@ -260,24 +297,6 @@ def test_an_exiting_program_leaves_nothing_behind(tmp_path: Path) -> None:
     done = python(USES, settings={"report": path}, PYTHONPATH=MODULES)
     assert (done.returncode, done.stderr) == (0, "")
     assert set(reported(path).values()) == {0}
-
-
-def test_an_old_torch_or_a_late_call_is_an_error() -> None:
-    code = """
-import torch
-import allocbench.allocators.torch
-for name, value in (("is_initialized", lambda: True), ("is_initialized", lambda: False)):
-    setattr(torch.cuda, name, value)
-    torch._C._cuda_customAllocator = lambda alloc, free: object()
-    try:
-        allocbench.allocators.torch.use("bfc")
-    except allocbench.allocators.SpecError as error:
-        print(error)
-"""
-    done = python(code, PYTHONPATH=MODULES)
-    late, old = done.stdout.splitlines()
-    assert late == "CUDA is already initialized: select the allocator before anything is on a GPU"
-    assert old == "PyTorch 2.99.0 is too old: it has no set_record_stream_fn"
 
 
 # -- allocbench run

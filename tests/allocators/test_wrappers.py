@@ -4,6 +4,7 @@
 The requirements on every allocator are tested on wrapped ones too, by the cases in `conftest.py`.
 """
 
+import random
 import re
 from typing import Any
 
@@ -269,11 +270,20 @@ def test_leaks_have_the_label_of_their_alloc(label: Any, labels: list[str]) -> N
     assert allocators.leaks(allocator, trace) == []
 
 
-def test_before_the_first_mark_a_leak_has_no_label() -> None:
-    trace = trace_of([(ALLOC, 0, 1), (MARK, 0, 0), (ALLOC, 1, 2)], labels=("backward",))
-    allocator = made("check:of=bfc")
+@pytest.mark.parametrize("seed", range(8))
+def test_a_leak_has_the_label_of_the_last_mark(seed: int) -> None:
+    rng, names = random.Random(seed), ("step", "forward", "backward")
+    last, expected, events = "", list[str](), list[tuple[int, int, int]]()
+    for _ in range(rng.randrange(1, 12)):
+        if rng.random() < 0.5:
+            events.append((MARK, block := rng.randrange(3), 0))
+            last = names[block]
+        else:
+            events.append((ALLOC, len(expected), 1))
+            expected.append(last)
+    allocator, trace = made("check:of=bfc"), trace_of(events, labels=names)
     allocators.replay(trace, allocator, keep=True)
-    assert [leak.label for leak in allocators.leaks(allocator, trace)] == ["", "backward"]
+    assert [leak.label for leak in allocators.leaks(allocator, trace)] == expected
 
 
 # -- per_stream
