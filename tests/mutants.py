@@ -244,7 +244,7 @@ def _without_effect(path: Path) -> list[tuple[tuple[int, int], tuple[int, int]]]
             found.append(node.test)
         elif isinstance(node, ast.AnnAssign | ast.arg):
             found.append(node.annotation)
-        elif isinstance(node, ast.keyword) and node.arg == "strict":  # of zip: what never happens
+        elif isinstance(node, ast.keyword) and node.arg in ("strict", "frozen"):  # never happens
             found.append(node.value)
         elif isinstance(node, ast.FunctionDef):
             found.append(node.returns)

@@ -114,3 +114,23 @@ def test_what_is_held_when_a_request_fails_or_at_the_peak(failing: int | None, b
     found = findings.held(details, "w", "d", "a")
     assert begin in found
     assert bool(found) is bool(begin)
+
+
+@pytest.mark.parametrize(
+    ("changes", "end"),
+    [
+        ({"pins": 1, "place": "stretch"}, "1 block of 2.00 GiB were in the way, in the range with"),
+        ({"pins": 3, "place": "release"}, "3 blocks of 2.00 GiB were in the way, in the segments"),
+        ({"pins": 0, "largest_gap": 3 * GIB}, "A gap was large enough, but the strategy does not"),
+        ({"pins": 0}, "No block was in the way: free memory was not released or merged."),
+    ],
+)
+def test_the_first_failed_request_in_words(changes: dict[str, Any], end: str) -> None:
+    row = {"event": 1234, "requested": 3 * GIB, "reserved": 9 * GIB, "allocated": 4 * GIB}
+    row |= {"capacity": 10 * GIB, "largest_gap": 2 * GIB, "pinned_bytes": 2 * GIB, "place": ""}
+    found = findings.failed_request(row | changes)
+    gap = changes.get("largest_gap", 2 * GIB) / GIB
+    assert found.startswith(
+        "Event 1,234 requested 3.00 GiB. The allocator held 9.00 GiB of 10.0 GiB, of which 5.00 GiB"
+        f" were free; the largest gap was {gap:.2f} GiB. {end}"
+    )

@@ -268,3 +268,42 @@ def test_of_settings_that_change_as_little_the_cheapest_is_advised() -> None:
     advised = advise(rows(24, default=(25, 1, False), **fits))
     assert advised.costs[two] < advised.costs[SETTING] < advised.costs[EXPANDABLE]
     assert (advised.chosen, advised.rival) == (SETTING, EXPANDABLE)
+
+
+@pytest.mark.parametrize(
+    ("load", "held", "words"),
+    [
+        (21, 30, "21.0 GiB are in use at once, more than the card has"),
+        (20, 20, "nothing that was tried fits the card"),
+        (20, 21, "it is not known what fits the card: 21.0 GiB"),
+    ],
+)
+def test_why_nothing_fits(load: int, held: int, words: str) -> None:
+    fails = (25, 1, False)
+    both = rows(20, default=fails, other=fails).assign(max_load=load << 30)
+    found = advise(both, held=held << 30)
+    assert (found.chosen, found.setting, found.keeps) == (None, None, False)
+    assert all(f": none, because {words}" in line for line in found.lines)
+    default, other = (both[both["allocator"] == name] for name in (DEFAULT, OTHER))
+    assert advise(default).lines[1] == "Best allocator: only caching was compared."
+    assert advise(other).lines[0] == "Best setting: caching was not compared."
+
+
+@pytest.mark.parametrize(("need", "fits"), [(23, True), (24, True), (24.5, False)])
+def test_a_part_of_a_program_may_need_more_than_a_card(need: float, fits: bool) -> None:
+    """The replay of a part completes, but the least capacity is known."""
+    given = rows(24, default=(need, 1, True)).assign(coverage="it ends early")
+    assert advise(given).chosen == (DEFAULT if fits else None)
+    unsearched = given.assign(min_capacity=None, coverage="")
+    assert advise(unsearched).chosen == DEFAULT
+
+
+def test_the_default_is_a_setting_for_a_program_that_has_another() -> None:
+    given = rows(24, default=(10, 1, True), expandable=(20, 1, True))
+    weights = Weights(memory=0, time=0, setting=5, plug_in=7, breaks=0)
+    found = advise(given, given=EXPANDABLE, weights=weights)
+    assert (found.chosen, found.keeps, found.costs[EXPANDABLE]) == (EXPANDABLE, True, 0)
+    fails = rows(24, default=(10, 1, True), expandable=(25, 1, False))
+    found = advise(fails, given=EXPANDABLE, weights=weights)
+    assert (found.chosen, found.setting, found.keeps) == (DEFAULT, DEFAULT, False)
+    assert found.costs == {DEFAULT: 0}
