@@ -2,7 +2,6 @@
 """Estimates of device time: their ranges, and orders that depend on the assumed costs."""
 
 import itertools
-import json
 from typing import Any
 
 import pytest
@@ -12,10 +11,10 @@ from hypothesis import strategies as st
 from allocbench.base import units
 from allocbench.reports.advice import findings
 from allocbench.reports.page import html, tables
-from allocbench.reports.rows import ResultError, assumptions, ranking
+from allocbench.reports.rows import ResultError, ranking
 from allocbench.reports.rows.assumptions import Cost, Estimate, condition, largest_ratio, to_text
 from allocbench.reports.rows.ranking import cases
-from allocbench.reports.rows.results import SCHEMA, frame, from_json, to_json
+from allocbench.reports.rows.results import SCHEMA, frame
 from tests.result_rows import row
 
 MIB = 2**20
@@ -60,22 +59,6 @@ def test_a_shared_cost_decides_nothing_where_ranges_overlap() -> None:
     assert condition(fewer, more) == ""
 
 
-def test_an_order_that_depends_on_the_costs_is_undecided() -> None:
-    calls, pages = of(malloc=10), of(map=10)
-    # 500 us against 400 us; at the ends 200 to 2,000 us against 100 to 1,600 us.
-    assert calls.undecided(pages)
-    assert not pages.surely_less(calls)
-    assert condition(pages, calls) == (
-        "only if cudaMalloc takes more than 40.0 us for 20.0 MiB (0.80x the estimate)"
-    )
-    assert condition(calls, pages) == (
-        "only if cudaMalloc takes less than 40.0 us for 20.0 MiB (0.80x the estimate)"
-    )
-    assert condition(pages, calls + of(map=1)) == (
-        "only if cudaMalloc takes more than 36.0 us for 20.0 MiB (0.72x the estimate)"
-    )
-
-
 def test_sizes_of_a_call_vary_together_in_a_condition_and_apart_in_the_order() -> None:
     small, large = of(malloc=21), of(large=1)
     assert small.undecided(large)
@@ -115,24 +98,6 @@ def test_the_order_is_that_of_every_corner_of_the_box(
         assert largest_ratio(one, other) == pytest.approx(max(ratios), rel=1e-6)
 
 
-def test_a_row_keeps_its_costs_in_json() -> None:
-    table = from_json(to_json([estimated("a", malloc=2.5, map=4)]), "here")
-    (record,) = json.loads(to_json(table))
-    assert json.loads(record["device_assumptions"])[0] == {
-        "call": "malloc",
-        "bytes": 20 * MIB,
-        "calls": 2.5,
-        "low": 20e-6,
-        "seconds": 50e-6,
-        "high": 200e-6,
-    }
-    found = assumptions.of_row(record)
-    assert found == of(malloc=2.5, map=4)
-    assert assumptions.per_event(record) is not None
-    assert record["device_seconds_low"] == pytest.approx(90e-6)
-    assert record["device_seconds_high"] == pytest.approx(1140e-6)
-
-
 @pytest.mark.parametrize("text", ["", "{}", "[1]", '[{"call": "map"}]', "[[[["])
 def test_costs_that_are_not_a_list_of_costs_are_refused(text: str) -> None:
     with pytest.raises(ResultError, match="here: row 1: device_assumptions: not "):
@@ -159,20 +124,6 @@ def test_no_mark_and_no_verdict_names_a_winner_that_the_costs_decide() -> None:
         " (0.80x the estimate))"
     )
     assert "<b>pages</b>, <b>calls</b> <span" in html.render(rows)
-
-
-def test_a_verdict_that_holds_with_all_costs_names_the_winner() -> None:
-    (case,) = cases(frame([estimated("few", malloc=9, map=1), estimated("many", malloc=9, map=2)]))
-    (verdict,) = [c for c in findings.verdict(case) if c.label.startswith("least device time")]
-    assert verdict.sentence == ("least device time (estimate): few at 0.19-2 ms (100 device calls)")
-
-
-def test_results_without_their_costs_decide_what_differs_by_over_a_factor_of_nine() -> None:
-    def old(name: str, seconds: float) -> dict[str, Any]:
-        return {**row(name, device_seconds=seconds), "device_assumptions": None}
-
-    (case,) = cases(frame([old("a", 1e-3), old("b", 8.9e-3), old("c", 9.1e-3)]))
-    assert ranking.best(case.rows, SCHEMA["device_seconds"]) == ("a", "b")
 
 
 def test_a_mean_over_workloads_has_the_range_of_its_ratios() -> None:

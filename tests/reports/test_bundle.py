@@ -2,7 +2,7 @@
 """Results files: they are read back and joined, and errors name bad ones."""
 
 import io
-import random
+import json
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -51,13 +51,6 @@ def test_written_results_are_read_back(tmp_path: Path) -> None:
     for name, spec in TABLES.items():
         assert f"{name}.parquet" in said
         assert all(column in said for column in spec.all)
-
-
-def test_plain_rows_are_a_bundle_without_details(tmp_path: Path) -> None:
-    results.write([row("a")], tmp_path / "rows.json")
-    found = bundle.read(tmp_path / "rows.json")
-    assert len(found.rows) == 1
-    assert all(frame.empty for frame in found.details.values())
 
 
 def test_files_join_and_keep_the_details_of_a_workload_once(tmp_path: Path) -> None:
@@ -143,28 +136,43 @@ def test_small_bundles_that_would_fill_the_memory_are_refused(
         bundle.read(path)
 
 
-def test_damaged_bundles_are_named(tmp_path: Path) -> None:
-    path, rng = tmp_path / "damaged.zip", random.Random(0)
-    bundle.write(full(), path)
-    whole = path.read_bytes()
-    refused = list[str]()
-    for _ in range(100):
-        damaged = bytearray(whole)
-        for _ in range(3):
-            damaged[rng.randrange(len(damaged))] = rng.randrange(256)
-        path.write_bytes(damaged)
-        try:
-            bundle.read(path)
-        except ResultError as error:
-            refused.append(str(error))
-    assert len(refused) > 50
-    assert all(text.startswith(f"{path}: ") and "\n" not in text for text in refused)
+def test_the_last_runs_of_a_sweep_count(tmp_path: Path) -> None:
+    """Of each workload those of its last trace, and of each run the last version's."""
 
+    def record(workload: str, trace: str, allocator: str, code: str, events: int) -> Any:
+        key = {"workload": workload, "trace": trace, "allocator": allocator, "code": code}
+        return {
+            "key": key | {"device": "sim:80GiB"},
+            "row": row(allocator, workload, events=events),
+            "error": None if events else "failed",
+        }
 
-def test_a_cut_bundle_and_no_file_are_named(tmp_path: Path) -> None:
-    bundle.write(full(), tmp_path / "good.zip")
-    (tmp_path / "cut.zip").write_bytes((tmp_path / "good.zip").read_bytes()[:300])
-    with pytest.raises(ResultError, match=r"cut\.zip: not a results bundle"):
-        bundle.read(tmp_path / "cut.zip")
-    with pytest.raises(ResultError, match=r"none\.zip: cannot read"):
-        bundle.read(tmp_path / "none.zip")
+    records = [
+        record("b", "1", "naive", "new", 1),
+        record("b", "1", "naive", "new", 2),  # the same run again
+        record("a", "2", "naive", "old", 3),
+        record("a", "2", "naive", "new", 0),
+        record("a", "2", "bfc", "old", 5),
+        record("c", "1", "naive", "new", 6),  # the same run by another name
+        record("b", "3", "bfc", "new", 7),  # another trace
+    ]
+    text = b"".join(json.dumps(one).encode() + b"\n" for one in records)
+    assert bundle.parse(text + b'{"key": {"cut', "x") == records
+    with pytest.raises(ResultError, match=r"^x: line 2: not a sweep result"):
+        bundle.parse(text.replace(b'"events": 2', b'"events": '), "x")
+    table = bundle.frame(records)
+    assert table["events"].tolist() == [6, 3, 0, 5, 7]
+    assert table["workload"].tolist() == ["c", "a", "a", "a", "b"]
+    assert [*table.columns] == [*results.SCHEMA, "trace", "code", "error"]
+    assert table["trace"].tolist() == ["1", "2", "2", "2", "3"]
+    assert table["code"].tolist() == ["new", "old", "new", "old", "new"]
+    assert table["error"].fillna("").tolist() == ["", "", "failed", "", ""]
+    (tmp_path / "s.jsonl").write_bytes(text)
+    found = bundle.read(tmp_path / "s.jsonl")
+    assert found.rows["events"].tolist() == [5, 0, 7, 6]
+    assert found.notes == (
+        f"{tmp_path / 's.jsonl'}: 3 older runs are left out: repeated since, or of another trace",
+    )
+    (tmp_path / "one.jsonl").write_bytes(text[: text.index(b"\n", text.index(b"\n") + 1) + 1])
+    (note,) = bundle.read(tmp_path / "one.jsonl").notes
+    assert ": 1 older run is left out" in note

@@ -16,11 +16,9 @@ import pytest
 
 pytest.importorskip("jinja2")
 
-from allocbench.base.cards import cards
 from allocbench.base.errors import UserError
 from allocbench.reports.page import html, tables
 from allocbench.reports.rows import ResultError
-from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.results import SCHEMA, frame
 from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized, with_memory
 
@@ -137,21 +135,6 @@ def test_every_number_of_every_row_is_on_the_page(page: Page) -> None:
     assert "n/a" in cells
 
 
-def test_settings_and_devices_are_written_as_people_write_them() -> None:
-    spec, command = (
-        "caching:conf=expandable_segments:True",
-        "allocbench compare train --device sim:8GiB",
-    )
-    rows = [sized("a", 9.5, 31.23), sized(spec, 9.0, 20)]
-    page = Page(
-        html.render(with_memory(rows, *(memory(n, GIB) for n in ("a", spec))), command=command)
-    )
-    shown = " ".join(text for path, text in page.texts if not {"script", "code"} & set(path))
-    assert "caching (expandable_segments:True)" in shown
-    assert not re.search(r"conf=|sim:", shown)
-    assert command in page.text_in("code")
-
-
 def test_hostile_names_are_text() -> None:
     rows = [
         row(HOSTILE, HOSTILE, device=HOSTILE, cpu=HOSTILE, **{"python": "</style></title>"}),
@@ -172,43 +155,6 @@ def test_hostile_names_are_text() -> None:
     assert not {name for name in attributes if name.startswith("on")}
 
 
-def test_the_same_rows_give_the_same_bytes(text: str) -> None:
-    again = Bundle(frame(ROWS), GIVEN.details)
-    assert html.render(again, command="allocbench compare train serve") == text
-
-
-def test_a_table_of_a_single_row_is_a_report() -> None:
-    nothing: dict[str, Any] = {
-        name: None
-        for name, column in SCHEMA.items()
-        if column.group not in ("identity", "memory", "origin")
-    }
-    page = Page(html.render([row("only", **nothing)]))
-    assert page.open == []
-    words = " ".join(text for _, text in page.texts)
-    assert "Not available: fragm. ratio, alloc p99, host time per event" in words
-    assert "the results contain only rows" in words
-    assert "train on a device of 80 GiB" in words
-    assert page.all("svg") == page.all("canvas") == []
-
-
-def test_one_workload_on_two_devices_is_two_sections() -> None:
-    rows = [row("a"), row("a", device="sim:40GiB")]
-    page = Page(html.render(with_memory(rows, memory("a", GIB, device="sim:40GiB"))))
-    assert page.open == []
-    assert {"train on a device of 80 GiB", "train on a device of 40 GiB"} <= set(page.text_in("h2"))
-    explorers = [found["id"] for _, found in page.elements if "explorer" in found.get("id", "")]
-    assert explorers == ["workload-2-explorer"]
-
-
-def test_devices_have_the_names_of_their_cards() -> None:
-    device = next(card.device for card in cards() if card.name == "L4 24GB")
-    text = html.render([row("a", device=device), row("b", device=device, failures=2)])
-    passive = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
-    assert "on L4 24GB" in passive
-    assert device not in passive
-
-
 def test_numbers_of_every_kind_are_packed() -> None:
     given = {"a": [math.inf, math.nan, 1.23456], "b": [3, None, 6], "c": [True, False, True]}
     made = json.loads(gzip.decompress(base64.b64decode(html.pack({"t": pd.DataFrame(given)}))))
@@ -217,13 +163,6 @@ def test_numbers_of_every_kind_are_packed() -> None:
         "b": {"number": [3.0, None, 6.0]},
         "c": {"whole": [1, 0, 1], "flag": True},
     }
-
-
-def test_ratios_are_to_the_reference_asked_for() -> None:
-    rows = [sized("a", 10, 40), sized("b", 15, 20)]
-    assert "ratios are to b" in html.render(rows, reference="b")
-    with pytest.raises(ResultError, match="no row 'z'"):
-        html.render(rows, reference="z")
 
 
 def test_no_rows_and_bad_rows_write_nothing(tmp_path: Path) -> None:

@@ -41,70 +41,6 @@ def rows(capacity: float, **given: tuple[float, float, bool]) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-def test_the_default_is_kept_where_it_fits_with_room() -> None:
-    found = advise(
-        rows(
-            24,
-            default=(2.6, 0.76, True),
-            setting=(2.3, 0.1, True),
-            other=(2.2, 0.1, True),
-            naive=(2.1, 51, True),
-        )
-    )
-    assert found.chosen == found.setting == DEFAULT
-    assert found.keeps
-    assert found.lines[0] == (
-        "Best setting: keep the default. It needs 2.60 GiB and fits the card with 21.4 GiB to"
-        f" spare. {SETTING} needs 2.30 GiB, 11.5% less than the default (2.60 GiB), but the default"
-        " is enough."
-    )
-    assert found.lines[1] == (
-        "Best allocator: keep the default. The best of the others, slab, needs 2.20 GiB, 15.4%"
-        " less."
-    )
-
-
-def test_the_default_without_room_gives_way_to_a_setting_and_not_to_a_plug_in() -> None:
-    found = advise(
-        rows(
-            24,
-            default=(23.9, 0.8, True),
-            setting=(21, 0.9, True),
-            other=(21, 0.8, True),
-            naive=(20, 51, True),
-        )
-    )
-    assert (found.chosen, found.setting, found.allocator) == (SETTING, SETTING, "caching")
-    assert not found.keeps
-
-
-def test_a_plug_in_is_taken_where_no_setting_fits() -> None:
-    given = rows(
-        24,
-        default=(25, 0.8, False),
-        setting=(24.5, 0.8, False),
-        other=(23, 9, True),
-        naive=(22, 51, True),
-    )
-    found = advise(given)
-    assert (found.chosen, found.setting) == (OTHER, None)
-    assert "and fits the card with 1.00 GiB to spare; the default does not fit." in found.lines[1]
-    assert found.lines[0] == (
-        "Best setting: none, because nothing that was tried fits the card."
-        f" Of what was tried, {SETTING} needs the least, 24.5 GiB."
-    )
-
-
-def test_naive_is_the_last_resort() -> None:
-    last = rows(24, default=(25, 0.8, False), other=(25, 9, False), naive=(23, 51, True))
-    assert advise(last).chosen == "naive"
-    none = advise(rows(20, default=(25, 0.8, False), naive=(23, 51, False), bump=(1, 0, True)))
-    assert (none.chosen, none.costs) == (None, {})
-    assert "naive needs the least, 23.0 GiB" in none.lines[1]
-    hidden = advise(rows(20, default=(25, 0.8, False), other=(25, 9, False)), held=25 << 30)
-    assert all("it is not known what fits the card: 25.0 GiB" in line for line in hidden.lines)
-
-
 def test_room_counts_before_cost_up_to_half_a_percent_of_the_device() -> None:
     close = rows(100, default=(103, 1, False), expandable=(99, 0.5, True), setting=(98.5, 9, True))
     assert advise(close).chosen == EXPANDABLE
@@ -155,24 +91,6 @@ def sure(given: pd.DataFrame, **failed: int) -> Confidence:
     """The confidence of the advice over these rows, after three other orders of twelve steps."""
     counted = given.assign(failed_orders=[failed.get(name, 0) for name in given["allocator"]])
     return confidence(counted, advise(given), orders=OtherOrders(3, 3, 12, 12))
-
-
-def test_confidence_names_its_grounds() -> None:
-    found = sure(rows(24, default=(12, 1, True), other=(11, 1, True)))
-    assert found.level == "high"
-    assert found.grounds == (
-        "It still fits if the program needs twice as much.",
-        "With the steps in another order, it completes 3 of 3 traces.",
-        "Device time is an estimate, but the recommendation is the same if device calls cost more"
-        " or less.",
-        "The trace has 12 steps with 12 different sets of sizes; it shows nothing about longer"
-        " inputs.",
-    )
-    tight = rows(24, default=(25, 1, False), other=(23.5, 1, True))
-    assert sure(tight, caching=3).level == "medium"
-    found = sure(tight, caching=3, slab=1)
-    assert found.level == "low"
-    assert "completes 2 of 3 traces" in found.text
 
 
 @pytest.mark.parametrize(
@@ -234,19 +152,6 @@ def test_no_plug_in_is_taken_where_a_setting_leaves_room() -> None:
     fails, other = (25, 1, False), (12, 0, True)
     assert advise(rows(24, default=fails, setting=(22, 9, True), other=other)).chosen == SETTING
     assert advise(rows(24, default=fails, setting=(23, 0, True), other=other)).chosen == OTHER
-
-
-def test_a_choice_between_two_settings_names_the_one_that_other_costs_would_favor() -> None:
-    given = rows(24, default=(25, 1, False), setting=(22, 0.2, True), expandable=(21, 0.4, True))
-    # One setting each, and 1 of 24 GiB is 4.17 % of the device: 0.417 us of device time.
-    found = advise(given)
-    assert (found.chosen, found.setting, found.rival) == (EXPANDABLE, EXPANDABLE, SETTING)
-    assert found.lines[0].endswith(
-        f" {SETTING} would be better only if mapping a page takes more than 2.08 us for 2.00 MiB"
-        " (2.08x the estimate)."
-    )
-    near = rows(24, default=(25, 1, False), setting=(22, 0.3, True), expandable=(21, 0.4, True))
-    assert (advise(near).chosen, advise(near).rival) == (EXPANDABLE, None)
 
 
 @pytest.mark.parametrize(("microseconds", "worth"), [(0.5, True), (0.8, False)])

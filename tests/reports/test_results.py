@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -44,15 +43,6 @@ def test_a_list_of_values_stays_a_list() -> None:
     table = pd.DataFrame([{"edits": ["a", "b"], "need": 1}, {"edits": [], "need": None}])
     assert [row["edits"] for row in results.records(table)] == [["a", "b"], []]
     assert results.records(table)[1]["need"] is None
-
-
-def test_a_missing_metric_is_null_and_numpy_values_are_taken() -> None:
-    given_row = row("a", events=np.int64(7), overhead=np.float32(1.5), candidate=np.bool_(True))
-    del given_row["min_capacity"]
-    given_row["wasted"] = float("nan")
-    record = results.records(results.frame([given_row]))[0]
-    assert record["min_capacity"] is record["wasted"] is None
-    assert (record["events"], record["overhead"], record["candidate"]) == (7, 1.5, True)
 
 
 @pytest.mark.parametrize("name", results.IDENTITY)
@@ -135,31 +125,6 @@ def test_a_frame_survives_being_rows_again(
     assert (record["peak_reserved"], record["alloc_p50_seconds"]) == (memory, time)
     pd.testing.assert_frame_equal(results.frame(results.records(table)), table)
     pd.testing.assert_frame_equal(results.frame(table), table)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("[{", "not JSON"),
-        ('{"workload": "a"}', "expected a list of result rows, found an object"),
-        ("[[]]", "row 1: expected an object, found a list"),
-        ('[{"workload": NaN}]', "NaN is not a JSON value"),
-        ("[{}]", "row 1: column 'workload' is missing"),
-        ("\xff", "not a file of results: it is not text"),
-    ],
-)
-def test_reading_names_the_file(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "bad.json"
-    path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(ResultError) as caught:
-        bundle.read(path)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert message in str(caught.value)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ResultError, match=r"none\.json: cannot read: No such file"):
-        bundle.read(tmp_path / "none.json")
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:

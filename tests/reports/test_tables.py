@@ -1,19 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The comparison tables: numbers, marks, and the width of a terminal."""
 
-import io
-import math
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from allocbench.reports.advice import findings
 from allocbench.reports.page import tables
 from allocbench.reports.page.tables import Cell, Table
 from allocbench.reports.rows.ranking import best, cases, marks
-from allocbench.reports.rows.results import SCHEMA, ResultError, frame
-from tests.result_rows import HOSTILE, floor, row, sized
+from allocbench.reports.rows.results import SCHEMA, frame
+from tests.result_rows import row
 
 
 def cell(table: Table, allocator: str, metric: str) -> Cell:
@@ -27,13 +23,6 @@ def marked(table: Table, metric: str) -> dict[str, str]:
     """The marks of one column by allocator, where there are any."""
     found = {one.allocator: cell(table, one.allocator, metric).mark for one in table.rows}
     return {name: str(mark) for name, mark in found.items() if mark}
-
-
-def printed(table: Table, width: int = 112) -> str:
-    """The table as a terminal of that width shows it, without color."""
-    output = io.StringIO()
-    Console(file=output, width=width, color_system=None).print(tables.to_rich(table))
-    return output.getvalue()
 
 
 def test_times_within_the_spread_of_the_passes_do_not_differ() -> None:
@@ -104,52 +93,6 @@ def test_a_wide_interval_leaves_no_time_without_the_mark_of_a_longer_one() -> No
     assert marks(case.rows, SCHEMA[metric]) == {}
 
 
-def test_a_place_that_most_share_is_marked_only_if_their_values_are_equal() -> None:
-    metric = "alloc_p50_seconds"
-
-    def timed(name: str, low: float, value: float, high: float) -> dict[str, Any]:
-        ends: dict[str, Any] = {metric: value, f"{metric}_low": low, f"{metric}_high": high}
-        return row(name, **ends)
-
-    noisy = [timed(name, 10, 20 + n, 90) for n, name in enumerate("abcde")]
-    slow = [timed("f", 99, 100, 101)]
-    (table,) = tables.comparison(frame(noisy + slow))
-    assert marked(table, metric) == {"f": "worst"}
-    (table,) = tables.comparison(frame([timed("f", 1, 2, 3), *noisy]))
-    assert marked(table, metric) == {"f": "best"}
-    (table,) = tables.comparison(frame([timed(name, 20, 20, 20) for name in "abcde"] + slow))
-    assert marked(table, metric) == dict.fromkeys("abcde", "best") | {"f": "worst"}
-    (case,) = cases(frame(noisy + slow))
-    assert set(best(case.rows, SCHEMA[metric])) == set("abcde")
-
-
-def test_a_mean_over_workloads_has_the_mean_of_the_intervals() -> None:
-    def timed(name: str, nanoseconds: float, workload: str, most: float) -> dict[str, Any]:
-        return sized(name, 9, nanoseconds, workload, seconds_per_event_steady_max=most * 1e-9)
-
-    rows = [
-        timed("a", 10, "one", 12),
-        timed("a", 10, "two", 12),
-        timed("b", 14, "one", 15),
-        timed("b", 10, "two", 11),
-        timed("c", 20, "one", 21),
-        timed("c", 20, "two", 21),
-    ]
-    (table,) = tables.geometric_means(frame(rows))
-    ends = {"a": "best", "b": "best", "c": "worst"}  # b: from 1.18 on; a: up to 1.2
-    assert marked(table, "seconds_per_event_steady") == ends
-
-
-def test_nothing_is_marked_when_no_candidate_served_every_request() -> None:
-    rows = frame([row("a", failures=1, stranded=1), row("b", failures=2, stranded=2), floor()])
-    (case,) = cases(rows)
-    for column in SCHEMA.values():
-        assert marks(case.rows, column) == {}
-    claims = findings.verdict(case)
-    assert [claim.label for claim in claims] == ["failed requests"]
-    assert findings.sentence(claims) == "Failed requests: a 1 and b 2 (on sim:80GiB)."
-
-
 @pytest.mark.parametrize(
     ("changes", "metric", "reason"),
     [
@@ -176,44 +119,3 @@ def test_a_null_gpu_is_never_called_measured() -> None:
     _, table = tables.comparison(frame([row("a"), on_null]), ["peak_reserved", "device_seconds"])
     assert table.title == "train on null:l4 (null GPU)"
     assert not any("measured" in heading.text for heading in table.headings)
-
-
-def test_geometric_mean_over_workloads() -> None:
-    rows = [
-        sized("a", 10, 40, "one"),
-        sized("b", 20, 10, "one"),
-        floor(workload="one"),
-        sized("a", 10, 40, "two"),
-        sized("b", 5, 10, "two", failures=2),
-        sized("c", 30, 10, "two"),
-        floor(workload="two"),
-    ]
-    (table,) = tables.geometric_means(frame(rows))
-    assert table.title == "Geometric mean over 2 workloads"
-    assert [one.allocator for one in table.rows] == ["a", "b", "c", "ground"]
-    assert cell(table, "b", "peak_reserved").value == pytest.approx(math.sqrt(2 * 0.5))
-    assert cell(table, "b", "seconds_per_event_steady").value == pytest.approx(0.25)
-    assert cell(table, "b", "seconds_per_event_steady").text == "0.25x"
-    assert cell(table, "c", "peak_reserved").text == "n/a"  # not on every workload
-    assert cell(table, "ground", "peak_reserved").value == pytest.approx(0.8)
-    assert cell(table, "b", "failures").value == 2
-    assert marked(table, "peak_reserved") == {}  # b failed, c is not on all: only a is left
-    (table,) = tables.geometric_means(frame(rows), reference="b")
-    assert cell(table, "a", "seconds_per_event_steady").value == pytest.approx(4)
-    with pytest.raises(ResultError, match="no row 'c'"):
-        tables.geometric_means(frame(rows), reference="c")
-
-
-def test_one_workload_has_no_mean_and_devices_have_their_own() -> None:
-    assert tables.geometric_means(frame([row("a"), row("b")])) == []
-    apart = [row("a"), row("a", "serve", device="sim:40GiB")]
-    assert tables.geometric_means(frame(apart)) == []
-    both = [*apart, row("a", "serve"), row("a", device="sim:40GiB")]
-    means = tables.geometric_means(frame(both))
-    assert [table.caption.rpartition(" ")[2] for table in means] == ["sim:80GiB", "sim:40GiB"]
-
-
-def test_names_are_text_in_the_terminal() -> None:
-    (table,) = tables.comparison(frame([row(HOSTILE, workload=HOSTILE)]), tables.TERMINAL)
-    text = printed(table, width=300)
-    assert text.count(HOSTILE) >= 2
