@@ -142,6 +142,8 @@ class Allocator {
   // calls have been made since that was last done: it takes time for each block.
   void trim_by(std::function<void()> const& give_back);
 
+  // Strategies make these two `flatten`: what they call becomes part of them, except for what is
+  // `noinline` because few requests need it.
   virtual Block do_allocate(Size requested, Stream stream) = 0;     // size 0: out of memory
   virtual Block do_deallocate(Address address, Stream stream) = 0;  // size 0: not our block
   virtual void do_trim() = 0;

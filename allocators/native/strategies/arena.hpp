@@ -114,7 +114,7 @@ class Arena : public Allocator {
   };
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     Size const size = round_up(requested, kAlignment);
     Block block = phase_ == Phase::kServing ? from_plan(size, requested) : Block{};
     Served& served = block.size != 0 ? planned_ : fallback_;
@@ -129,7 +129,7 @@ class Arena : public Allocator {
     return block;
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     if (in_arena(address)) return alive_.remove(address);
     Block const freed = blocks_.deallocate(address);
     if (phase_ == Phase::kRecording && freed.size != 0)

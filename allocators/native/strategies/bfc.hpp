@@ -296,7 +296,7 @@ class Bfc : public Allocator, public TakesOver {
   }
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     Size const rounded = round_up(requested, kRounding);
     timestamps_.merge();
     Index chunk = chunks_.find(rounded);
@@ -315,7 +315,7 @@ class Bfc : public Allocator, public TakesOver {
     return chunks_.allocate(chunk, split ? rounded : size, requested);
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     return timestamped_frees_ ? timestamps_.free(address) : chunks_.deallocate(address);
   }
 

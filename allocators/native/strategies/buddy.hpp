@@ -55,7 +55,7 @@ class Buddy : public Allocator {
   };
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     Size const size = std::max(kSmallest, std::bit_ceil(requested));
     Index node = free_.fit(size);
     if (node == kNone && grow(size)) node = free_.fit(size);
@@ -71,7 +71,7 @@ class Buddy : public Allocator {
     return nodes_[node].block;
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     Index node = allocated_.erase(address);
     if (node == kNone) return {};
     Block const freed = nodes_[node].block;

@@ -46,7 +46,7 @@ class Bump : public Allocator {
   using Segments = std::map<Address, Extent>;
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     Size const size = round_up(requested, kAlignment);
     if (current_ == segments_.end() || size > current_->second.size - current_->second.used) {
       auto const grown = grow(size);
@@ -59,7 +59,9 @@ class Bump : public Allocator {
     return blocks_.insert({address, size, requested});
   }
 
-  Block do_deallocate(Address address, Stream) override { return blocks_.erase(address); }
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
+    return blocks_.erase(address);
+  }
 
   void do_trim() override {
     auto const blocks = alive();

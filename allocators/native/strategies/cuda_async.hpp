@@ -48,7 +48,7 @@ class CudaAsync : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
     Address address = driver_.allocate_from(pool_, requested, stream);
     Size const held = driver_.held_by(pool_);
     if (address != 0 && held > held_ && held - held_ > permitted()) {
@@ -60,7 +60,7 @@ class CudaAsync : public Allocator {
     return address == 0 ? Block{} : blocks_.insert({address, requested, requested});
   }
 
-  Block do_deallocate(Address address, Stream stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream stream) override {
     Block const block = blocks_.erase(address);
     if (block.size == 0) return block;
     driver_.free_to(pool_, address, stream);

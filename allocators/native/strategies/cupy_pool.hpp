@@ -48,7 +48,7 @@ class CupyPool : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
     Size const size = round_up(requested, kRounding);
     BestFitBlocks& pool = pools_[stream];
     Index block = pool.find(size);
@@ -59,7 +59,7 @@ class CupyPool : public Allocator {
     return taken;
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     Index const stream = owner_.erase(address);
     return stream == kNone ? Block{} : pools_.at(stream).deallocate(address);
   }

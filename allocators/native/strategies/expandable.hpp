@@ -45,10 +45,10 @@ class Expandable : public Stitching {
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
     return block(allocate_in_pools(round_up(requested, kRounding), requested, stream));
   }
-  Block do_deallocate(Address address, Stream stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream stream) override {
     return deallocate_in_pools(address, stream).block;
   }
   void do_trim() override { trim_pools(); }

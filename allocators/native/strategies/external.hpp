@@ -87,7 +87,7 @@ class External : public Allocator, private SegmentSource {
 
  protected:
   // These throw SpecError if the external allocator breaks a rule of an allocator.
-  Block do_allocate(Size requested, Stream stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
     Address const address = external_->allocate(requested, without_pool(stream));
     if (address == 0) return {};
     Block const block{address, requested, requested};
@@ -100,7 +100,7 @@ class External : public Allocator, private SegmentSource {
     return block;
   }
 
-  Block do_deallocate(Address address, Stream stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream stream) override {
     auto const entry = live_.find(address);
     if (entry == live_.end()) return {};
     Block const block = entry->second;

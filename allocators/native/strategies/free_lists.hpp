@@ -63,7 +63,7 @@ class FreeLists : public Allocator {
   };
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     Size const size = round_up(requested, round_);
     Index slice = reuse(size);
     if (slice == kNone) slice = carve(size);
@@ -81,7 +81,7 @@ class FreeLists : public Allocator {
     return {chosen.block.address, size, requested};
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     Index const slice = allocated_.erase(address);
     if (slice == kNone) return {};
     Block const freed = slices_[slice].block;

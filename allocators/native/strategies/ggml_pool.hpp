@@ -53,7 +53,7 @@ class GgmlPool : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     Block block = stack_ ? push(requested) : take(requested);
     if (block.size == 0) return {};
     block.requested = requested;
@@ -61,7 +61,7 @@ class GgmlPool : public Allocator {
     return block;
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     auto const found = live_.extract(address);
     if (!found) return {};
     Block const& block = found.mapped();

@@ -61,7 +61,7 @@ class MlxCache : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     Size const size = requested > kPage ? round_up(requested, kPage) : requested;
     Size const fit = cache_.fit(size);
     bool const suits = fit != 0 && fit < std::min(2 * size, size + 2 * kPage);
@@ -72,7 +72,7 @@ class MlxCache : public Allocator {
     return blocks_.insert(block);
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     Block const block = blocks_.erase(address);
     if (block.size == 0) return block;
     if (cache_.bytes() < cache_limit_)

@@ -25,12 +25,12 @@ class Naive : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     Address const address = acquire(requested);
     return address == 0 ? Block{} : blocks_.insert({address, requested, requested});
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     Block const block = blocks_.erase(address);
     if (block.size != 0) release(address, block.size);
     return block;

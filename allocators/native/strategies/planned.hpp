@@ -89,7 +89,7 @@ class Planned : public Stitching {
   };
 
  protected:
-  Block do_allocate(Size requested, Stream stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
     Size const size = round_up(requested, StepKind::kUnit);
     if (begins_step(requested)) {
       profile_.begin_step();
@@ -121,7 +121,7 @@ class Planned : public Stitching {
     return block(index);
   }
 
-  Block do_deallocate(Address address, Stream stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream stream) override {
     if (plan_.contains(address)) {
       auto const [block, ticket] = plan_.remove(address);
       if (block.size != 0) profile_.freed(ticket);

@@ -243,7 +243,7 @@ class RmmArena : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
     Size const size = round_up(requested, kAlignment);
     if (arena_.size == 0 && (!device().has(size) || !open())) return {};
     Address address = place(size, stream);
@@ -259,7 +259,7 @@ class RmmArena : public Allocator {
     return nodes_[node].block;
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     Index const node = allocated_.erase(address);
     if (node == kNone) return {};
     Block const freed = nodes_[node].block;

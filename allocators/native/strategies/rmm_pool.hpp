@@ -126,7 +126,7 @@ class RmmPool : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
     Size const size = round_up(requested, kAlignment);
     if (!started_ && device().has(size)) start();
     Index block = pool_.find(size, stream);
@@ -134,7 +134,7 @@ class RmmPool : public Allocator {
     return block == kNone ? Block{} : pool_.allocate(block, size, requested);
   }
 
-  Block do_deallocate(Address address, Stream stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream stream) override {
     pool_.use(stream);
     return pool_.deallocate(address);
   }

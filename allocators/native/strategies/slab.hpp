@@ -81,7 +81,7 @@ class Slab : public Allocator {
   };
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     std::size_t const size_class = Class::at_least(round_up(requested, kUnit) / kUnit);
     Size const object = kUnit * Class::smallest(size_class);
     Kind& kind = kinds_[size_class];
@@ -109,7 +109,7 @@ class Slab : public Allocator {
     return block;
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     Index const number = allocated_.erase(address);
     if (number == kNone) return {};
     auto const slab = slabs_[number];

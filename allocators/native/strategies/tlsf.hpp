@@ -113,7 +113,7 @@ class Tlsf : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     Size const size = round_up(requested, kRounding);
     Index block = blocks_.find(size);
     if (block == kNone) block = grow(size);
@@ -124,7 +124,9 @@ class Tlsf : public Allocator {
     return block == kNone ? Block{} : blocks_.allocate(block, size, requested);
   }
 
-  Block do_deallocate(Address address, Stream) override { return blocks_.deallocate(address); }
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
+    return blocks_.deallocate(address);
+  }
   void do_trim() override { release_idle(); }
   std::vector<Segment> do_snapshot() const override { return blocks_.snapshot(); }
   Size do_largest_free() const override { return blocks_.largest_free(); }

@@ -48,7 +48,7 @@ class XlaVmm : public Allocator {
   StrategyInfo const& info() const override { return strategy; }
 
  protected:
-  Block do_allocate(Size requested, Stream) override {
+  [[gnu::flatten]] Block do_allocate(Size requested, Stream) override {
     if (!device().has(requested)) return {};
     Size const size = round_up(requested, device().granularity());
     Address const address =
@@ -56,7 +56,7 @@ class XlaVmm : public Allocator {
     return address == 0 ? Block{} : blocks_.insert({address, size, requested});
   }
 
-  Block do_deallocate(Address address, Stream) override {
+  [[gnu::flatten]] Block do_deallocate(Address address, Stream) override {
     Block const block = blocks_.erase(address);
     if (block.size != 0) queue_.add(address, block.size);
     return block;

@@ -5,8 +5,8 @@
 // request of a pool fails, the memory outside of it and in released pools goes back to the device,
 // and the request is repeated; a request outside of pools only needs the memory of released ones.
 //
-// It derives from the strategy, so that a request outside of pools takes no call more, and what the
-// strategy may reserve in all is one number.
+// It derives from the strategy, so that a request outside of pools takes one jump more, and what
+// the strategy may reserve in all is one number.
 #pragma once
 
 #include <algorithm>
@@ -169,13 +169,11 @@ class PoolInstances final : public S, public ServesPools {
   }
 
  private:
-  // Everything that these call becomes part of them, except for what a strategy declares `noinline`
-  // because few requests need it.
-  [[gnu::flatten]] Block do_allocate(Size requested, Stream stream) override {
+  Block do_allocate(Size requested, Stream stream) override {
     bool const alone = pool_of(stream) == 0 && inside_.empty();
     return alone ? S::do_allocate(requested, stream) : allocate_beside(requested, stream);
   }
-  [[gnu::flatten]] Block do_deallocate(Address address, Stream stream) override {
+  Block do_deallocate(Address address, Stream stream) override {
     bool const outside = pool_of(stream) == 0;
     return outside ? S::do_deallocate(address, stream) : deallocate_in_pool(address, stream);
   }
