@@ -24,7 +24,7 @@ from allocbench.replays.experiment import Effort
 from allocbench.replays.trace_blocks import TraceBlocks
 from allocbench.reports.charts import figures
 from allocbench.reports.charts.looks import looks_of
-from allocbench.reports.charts.panels import pareto_front, style
+from allocbench.reports.charts.panels import pareto_front, seconds_axis, style
 from allocbench.reports.rows.bundle import Bundle
 from allocbench.reports.rows.details import join, none
 from allocbench.reports.rows.ranking import cases
@@ -189,3 +189,16 @@ def test_file_names_consist_of_harmless_letters(
     written = figures.write(Bundle(frame(rows)), tmp_path)
     assert {path.parent for path in written} == {tmp_path}
     assert {"etc-x-trade.svg", "e-trade.svg"} <= {path.name for path in written}
+
+
+def test_a_tick_of_seconds_has_a_unit() -> None:
+    panel = Figure().subplots()
+    panel.set(xscale="log", xlim=(2e-8, 3e-3))
+    seconds_axis(panel, "latency")
+    drawn(panel.figure)
+    ticks = [text.get_text() for text in panel.get_xticklabels()]
+    assert ticks[1:-1] == ["100 ns", "1 us", "10 us", "100 us", "1 ms"]
+    panel.set(xlim=(2e-8, 1.1e-7))
+    seconds_axis(panel, "latency")
+    drawn(panel.figure)
+    assert "50 ns" in [text.get_text() for text in panel.get_xticklabels()]
