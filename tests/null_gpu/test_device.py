@@ -153,18 +153,3 @@ def test_an_unsuitable_torch_is_an_error(
     with pytest.raises(NullGpuError) as raised:
         find(package)
     assert complaint.format(site=tmp_path) in str(raised.value)
-
-
-def test_the_versions_of_nvidias_libraries_are_those_torch_was_built_with(tmp_path: Path) -> None:
-    package = tmp_path / "torch"
-    (package / "lib").mkdir(parents=True)
-    (package / "lib" / "libtorch_cuda.so").touch()
-    (package / "version.py").write_text("__version__ = '2.9.1+cu128'\ncuda: str = '12.8'\n")
-    about = tmp_path / "torch-2.9.1.dist-info"
-    about.mkdir()
-    (about / "METADATA").write_text(
-        'Requires-Dist: nvidia-cudnn-cu12==9.10.2.21; platform_system == "Linux"\n'
-        'Requires-Dist: nvidia-nccl-cu12==2.27.5; platform_system == "Linux"\n'
-    )
-    build = find(package)
-    assert (build.cuda, build.cudnn, build.nccl) == (12080, 91002, 22705)

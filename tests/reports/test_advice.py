@@ -126,7 +126,12 @@ def test_what_is_held_when_a_request_fails_or_at_the_peak(failing: int | None, b
     ],
 )
 def test_the_first_failed_request_in_words(changes: dict[str, Any], end: str) -> None:
-    row = {"event": 1234, "requested": 3 * GIB, "reserved": 9 * GIB, "allocated": 4 * GIB}
+    row: dict[str, Any] = {
+        "event": 1234,
+        "requested": 3 * GIB,
+        "reserved": 9 * GIB,
+        "allocated": 4 * GIB,
+    }
     row |= {"capacity": 10 * GIB, "largest_gap": 2 * GIB, "pinned_bytes": 2 * GIB, "place": ""}
     found = findings.failed_request(row | changes)
     gap = changes.get("largest_gap", 2 * GIB) / GIB

@@ -192,13 +192,14 @@ def test_file_names_consist_of_harmless_letters(
 
 
 def test_a_tick_of_seconds_has_a_unit() -> None:
-    panel = Figure().subplots()
+    figure = Figure()
+    panel = figure.subplots()
     panel.set(xscale="log", xlim=(2e-8, 3e-3))
     seconds_axis(panel, "latency")
-    drawn(panel.figure)
+    drawn(figure)
     ticks = [text.get_text() for text in panel.get_xticklabels()]
     assert ticks[1:-1] == ["100 ns", "1 us", "10 us", "100 us", "1 ms"]
     panel.set(xlim=(2e-8, 1.1e-7))
     seconds_axis(panel, "latency")
-    drawn(panel.figure)
+    drawn(figure)
     assert "50 ns" in [text.get_text() for text in panel.get_xticklabels()]
