@@ -12,7 +12,15 @@ import pytest
 from allocbench.allocators import SpecError
 from allocbench.base.cards import cards
 from allocbench.null_gpu.device import read
-from allocbench.null_gpu.launch import Limits, environment, notes, session, summary, values_of
+from allocbench.null_gpu.launch import (
+    Limits,
+    Summary,
+    environment,
+    notes,
+    session,
+    summary,
+    values_of,
+)
 from allocbench.null_gpu.torch_build import NullGpuError, find
 from tests.gold import said
 
@@ -41,6 +49,9 @@ def test_everything_can_be_overridden() -> None:
     device = read("null:a100-40gb,memory=23.5GiB,context=600MiB,count=2")
     assert (device.memory, device.context, device.count) == (47 * GIB // 2, 600 << 20, 2)
     assert device.name == "null:a100-40gb,memory=25232932864,context=629145600"
+    for calls in ("cudaMalloc:0", "cudaMalloc:3:2,cudaFree:1", "cudaFree:1,cuInit:2:999"):
+        failing = read(f"null:l4,fail={calls}")
+        assert (failing.fail, failing.name) == (calls, f"null:l4-24gb,fail={calls}")
 
 
 def test_a_name_of_several_cards_of_one_size_is_the_largest_chip() -> None:
@@ -93,13 +104,13 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
     site, other = "train.py:88 loss.item()", "train.py:3 x.nonzero()"
     for number in range(2):
         told = {"reads": {site: 12, other: 1}, "shapes": {other: 1}, "kernels": 5, "chosen": number}
-        told |= {"unknown": {"solver_workspace": number}, "unrelated": False}
+        told |= {"unknown": {"solver_workspace": 2 * number, "a_rule": 1}, "unrelated": False}
         told |= {"shared": number == 1, "outside": {"a.so": number << 20, "b.so": number << 30}}
         told |= {"unused": ["lss", f"rank{number}"], "without_kernels": "2.13.0" * (1 - number)}
         told |= {"workspace": number << 20, "forgone": 3, "benchmark": number == 1}
         (tmp_path / f"{number}.null.json").write_text(json.dumps(told))
     found = summary(tmp_path)
-    assert (found.kernels, found.unknown) == (10, {"solver_workspace": 1})
+    assert (found.kernels, found.unknown) == (10, {"a_rule": 2, "solver_workspace": 2})
     assert (found.workspace, found.forgone, found.benchmark) == (1 << 20, 6, True)
     assert found.shared
     lines = notes(found)
@@ -112,12 +123,16 @@ def test_the_counts_of_processes_are_added_up(tmp_path: Path) -> None:
         "2 shapes depend on masks of computed values, of which 50% of the elements count as"
         " selected; 2 at train.py:3 x.nonzero()",
         "--value lss has no effect: no line that it names read a computed value",
-        "1 call of NVIDIA's libraries got a workspace of 0 bytes, mostly because its size is not"
-        " known (allocbench list workspaces): solver_workspace 1",
+        "4 calls of NVIDIA's libraries got a workspace of 0 bytes, mostly because its size is not"
+        " known (allocbench list workspaces): a_rule 2, solver_workspace 2",
         "a.so held 1.00 MiB of the GPU's memory outside of PyTorch",
         "b.so held 1.00 GiB of the GPU's memory outside of PyTorch",
     ]
     assert notes(summary(tmp_path / "none")) == []
+    (only,) = notes(Summary(unknown={"a_rule": 1}))
+    assert only.startswith("1 call of NVIDIA's libraries got")
+    (both,) = notes(Summary(unknown={"a_rule": 1, "solver_workspace": 1_000}))
+    assert both.endswith(": solver_workspace 1,000, a_rule 1")
 
 
 @pytest.mark.parametrize(

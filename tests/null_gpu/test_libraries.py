@@ -285,6 +285,19 @@ def test_libraries_that_pytorch_lacks_are_replaced_when_it_is_imported(
     assert asked == looked_for.split()
 
 
+def test_links_to_libraries_elsewhere_are_read(tmp_path: Path) -> None:
+    for place in ("a", "lib", "z"):
+        (tmp_path / place).mkdir()
+        data = elf.shared_library(f"lib{place}.so", f"lib{place}-needs.so", FUNCTIONS)
+        (tmp_path / place / f"lib{place}.so").write_bytes(data)
+        (tmp_path / f"lib/link{place}.so").symlink_to(tmp_path / place / f"lib{place}.so")
+    (tmp_path / "lib/libz-needs.so").write_bytes(data)
+    (tmp_path / "lib/nothing.so").symlink_to("not-there.so")
+    found = elf.read(tmp_path / "lib")
+    assert found.needed == {"liba-needs.so", "liblib-needs.so"}  # the last one is there
+    assert found.symbols == dict.fromkeys((one.target for _, one in FUNCTIONS.values()), ("", ""))
+
+
 def test_the_hash_is_that_of_the_abi() -> None:
     assert elf.hash_of("printf") == 0x077905A6  # the example of the System V ABI
     assert elf.hash_of("exit") == 0x0006CF04
