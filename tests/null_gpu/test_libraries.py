@@ -286,7 +286,7 @@ def test_libraries_that_pytorch_lacks_are_replaced_when_it_is_imported(
 
 
 def test_links_to_libraries_elsewhere_are_read(tmp_path: Path) -> None:
-    for place in ("a", "lib", "z"):
+    for place in ("lib", "a", "z"):
         (tmp_path / place).mkdir()
         data = elf.shared_library(f"lib{place}.so", f"lib{place}-needs.so", FUNCTIONS)
         (tmp_path / place / f"lib{place}.so").write_bytes(data)
