@@ -14,9 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from allocbench.base import cards
 from allocbench.commands import COMMANDS, program_command
-from allocbench.inputs.devices import device_of, recorded_on
 from allocbench.programs import execution, program
 from allocbench.programs import recording_cache as kept
 from allocbench.workloads import ALLOC, FREE, MARK, read, recording
@@ -406,20 +404,6 @@ def test_processes_that_their_parent_terminates_are_recorded() -> None:
     assert "see fit --other" in done.stderr
 
 
-@pytest.mark.parametrize("step", ["", "torch.optimizer_step()"])
-def test_a_program_that_catches_the_error_goes_on(step: str) -> None:
-    failed = (
-        f"import torch\n{step}\na = torch.alloc(9)\n"
-        "torch.remember(0, action='oom', addr=0, size=99)\n"
-    )
-    Path("train.py").write_text(f"{failed}torch.free(a)\n")
-    ended = run(f"inspect -- {sys.executable} train.py")
-    assert "its later requests are not known" in ended.stderr
-    Path("train.py").write_text(f"{failed}torch.alloc(5)\n{step}\n")
-    went_on = run(f"inspect -- {sys.executable} train.py")
-    assert "it ran out of memory (1 request failed), caught the error and went on" in went_on.stderr
-
-
 def test_an_interrupt_leaves_nothing(tmp_path: Path) -> None:
     Path("train.py").write_text(
         "import torch, time, pathlib\ntorch.alloc(9)\npathlib.Path('ready').touch()\n"
@@ -455,18 +439,6 @@ def python_path() -> str:
     return str(Path(recording.__file__).resolve().parents[1])
 
 
-def test_the_device_of_a_program() -> None:
-    (l4,) = cards.find("l4")
-    assert device_of("null:l4") == l4.device
-    assert device_of("null:l4,memory=20GiB") == f"sim:{20 << 30},context={198 << 20}"
-    assert recorded_on("card:l4") == recorded_on("null:l4") == "null:l4"
-    assert recorded_on("l4,count=2") == "null:l4,count=2"
-    assert device_of("l4,memory=8GiB") == device_of("null:l4,memory=8GiB")
-    assert device_of("l4,addresses=up") == device_of("card:l4,addresses=up")
-    assert recorded_on("sim:8GiB") is recorded_on(None) is recorded_on("card:mi300x") is None
-    assert "not a card that the null GPU" in error("fit good.csv --device null:voodoo")
-
-
 def test_the_peaks_and_ends_of_steps() -> None:
     grows = [(ALLOC, 0, 9), (MARK, 0, 0), (ALLOC, 1, 512), (MARK, 0, 0)]
     grows += [(ALLOC, 2, 512), (MARK, 0, 0)]
@@ -485,15 +457,6 @@ def test_the_peaks_and_ends_of_steps() -> None:
     none = program.steps(make([(ALLOC, 0, 9)]))
     assert program.sentences(none, False) == ["it ran to the end without an optimizer step"]
     assert program.sentences(none, True) == ["it was stopped before its first optimizer step"]
-
-
-def test_how_a_program_is_named() -> None:
-    for command, name in (
-        (("python", "-m", "torch.distributed.run", "train.py"), "train"),
-        (("python", "-m", "package"), "package"),
-        (("./run.sh", "--fast"), "run"),
-    ):
-        assert recording.program_name(command) == name
 
 
 @pytest.mark.parametrize(

@@ -352,6 +352,7 @@ def test_the_name_of_a_program() -> None:
         "python -m torch.distributed.run train.v2.py -m x": "train.v2",
         "python -m package.train --lr 1": "package.train",
         "/usr/bin/tool.sh -m": "tool",
+        "python -m torch.distributed.run --nproc 2": "torch.distributed.run",
     }.items():
         assert recording.program_name(line.split()) == name
 
