@@ -311,7 +311,7 @@ def test_what_a_process_wrote_is_read(
         variables={"KIND": "given", "MORE": "5"},
     )  # fmt: skip
     assert (ran.code, ran.signal, [*ran.complaints], {*ran.files}) == (3, None, ["odd"], {"a.so"})
-    assert [*ran.opened][-2:] == [("/read", (1, 2, 3)), ("/missing", None)]
+    assert {("/read", (1, 2, 3)), ("/missing", None)} < {*ran.opened}
     assert [path.name for path in Path("kept").iterdir()] == ["1-2.pickle"]
     traces = [*ran.traces.items()]
     assert [name for name, _ in traces] == (["rank5-gpu0", "rank5-gpu1"] if rank else [""])
