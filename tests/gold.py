@@ -94,9 +94,15 @@ def _differences(frozen: Mapping[str, Any], found: Mapping[str, Any]) -> Iterato
     for case in sorted({*frozen, *found}):
         before, after = frozen.get(case, {}), found.get(case, {})
         for path in sorted({*before, *after}):
-            if before.get(path) != after.get(path):
+            if _rounded(before.get(path)) != _rounded(after.get(path)):
                 values = f"{before.get(path, 'nothing')!r} -> {after.get(path, 'nothing')!r}"
                 yield f"{case} {path}: {values}"
+
+
+def _rounded(value: Any) -> Any:
+    """The same, or of a number with many digits in a text, the first of them."""
+    long = isinstance(value, str) and re.fullmatch(r"\d+\.\d{8,}(e-\d+)?", value)
+    return f"{float(value):.{_DIGITS}g}" if long else value
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
