@@ -230,6 +230,13 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
         parquet_bytes(header=HEADER | {"provenance": {"name": 3}}),
         "provenance 'name' is 3",
     ),
+    **{
+        f"wrong layout {layout}": (
+            parquet_bytes(header=HEADER | {"layout": layout}),
+            "the layout in the trace's metadata cannot be read",
+        )
+        for layout in (5, {}, {"address": ["x"]}, {"address": [-1]}, {"address": [2**64]})
+    },
     "not JSON": (
         parquet_bytes(header=b"{"),
         "Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
