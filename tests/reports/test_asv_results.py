@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from allocbench import api
-from allocbench.reports.page import html
 from allocbench.reports.rows import asv, results
 from tests import asv_results as made
 from tests.result_rows import GIB, HOSTILE, row
@@ -78,12 +77,6 @@ def test_values_are_read_in_order_of_their_dates(folder: Path) -> None:
     assert latency["parameters"].tolist() == ["streams=1", "streams=2"] * 3
     assert latency["low"].notna().tolist() == [True, False] * 3
     assert latency["high"].iloc[0] == 1.1e-8
-
-
-def test_a_page_shows_the_history(folder: Path) -> None:
-    page = html.render([row("bfc")], history=asv.history(folder))
-    assert 'id="history"' in page
-    assert NAME in page
 
 
 def test_a_history_has_the_columns_of_results(tmp_path: Path) -> None:

@@ -8,17 +8,13 @@ import json
 import math
 import re
 from html.parser import HTMLParser
-from pathlib import Path
-from typing import Any
 
 import pandas as pd
 import pytest
 
 pytest.importorskip("jinja2")
 
-from allocbench.base.errors import UserError
 from allocbench.reports.page import html, tables
-from allocbench.reports.rows import ResultError
 from allocbench.reports.rows.results import SCHEMA, frame
 from tests.result_rows import GIB, HOSTILE, floor, memory, row, sized, with_memory
 
@@ -163,31 +159,3 @@ def test_numbers_of_every_kind_are_packed() -> None:
         "b": {"number": [3.0, None, 6.0]},
         "c": {"whole": [1, 0, 1], "flag": True},
     }
-
-
-def test_no_rows_and_bad_rows_write_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "report.html"
-    bad: list[Any] = [[], [row("a", overhead="much")]]
-    for rows in bad:
-        with pytest.raises(ResultError):
-            html.write(rows, path)
-    with pytest.raises(UserError, match="cannot write"):
-        html.write([row("a")], tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_write_and_standard_output_are_the_page(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "report.html"
-    only = {
-        **row("a"),
-        **dict.fromkeys(("seconds_per_event_steady", "seconds_per_event_cold")),
-        "device_seconds": None,
-    }
-    text = html.render([only], command="allocbench compare train")
-    html.write(frame([only]), path, command="allocbench compare train")
-    html.write([only], "-", command="allocbench compare serve")
-    assert path.read_text(encoding="utf-8") == text
-    assert capsys.readouterr().out == text.replace("compare train", "compare serve")
-    assert list(tmp_path.iterdir()) == [path]

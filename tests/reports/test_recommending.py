@@ -41,18 +41,6 @@ def rows(capacity: float, **given: tuple[float, float, bool]) -> pd.DataFrame:
     return pd.DataFrame(made)
 
 
-def test_room_counts_before_cost_up_to_half_a_percent_of_the_device() -> None:
-    close = rows(100, default=(103, 1, False), expandable=(99, 0.5, True), setting=(98.5, 9, True))
-    assert advise(close).chosen == EXPANDABLE
-    far = rows(100, default=(103, 1, False), expandable=(99, 0.5, True), setting=(98, 9, True))
-    assert advise(far).chosen == SETTING
-
-
-def test_a_choice_that_fails_in_another_order_counts_as_without_room() -> None:
-    given = rows(24, default=(10, 0.8, True), setting=(9, 0.9, True))
-    assert advise(given, shaky={DEFAULT}).chosen == SETTING
-
-
 def test_the_cost_is_what_the_weights_say() -> None:
     given = rows(100, default=(99, 1, True), other=(90, 2, True), naive=(80, 1, True))
     found = advise(given, weights=Weights(memory=2, time=3, setting=5, plug_in=7, breaks=11))
@@ -134,24 +122,6 @@ def test_a_choice_that_was_not_tried_in_other_orders_completes_none() -> None:
 
 def test_without_advice_there_is_no_confidence() -> None:
     assert sure(rows(24, default=(25, 1, False))) == Confidence("none", ())
-
-
-def test_advice_that_depends_on_device_time_says_so() -> None:
-    given = rows(24, default=(25, 1, False), setting=(22, 0, True), expandable=(12, 3, True))
-    # One setting each, and 10 of 24 GiB are 41.67 % of the device: 30 times the cost of a page in
-    # us, each with 10 us of the program's own work for 1 %.
-    assert (advise(given).chosen, advise(given).rival) == (EXPANDABLE, SETTING)
-    only = "only if mapping a page takes more than 1.39 us for 2.00 MiB (1.39x the estimate)"
-    assert sure(given).level == "medium"
-    assert sure(given).grounds[2] == (
-        f"Device time is an estimate; {SETTING} would be recommended instead {only}."
-    )
-
-
-def test_no_plug_in_is_taken_where_a_setting_leaves_room() -> None:
-    fails, other = (25, 1, False), (12, 0, True)
-    assert advise(rows(24, default=fails, setting=(22, 9, True), other=other)).chosen == SETTING
-    assert advise(rows(24, default=fails, setting=(23, 0, True), other=other)).chosen == OTHER
 
 
 @pytest.mark.parametrize(("microseconds", "worth"), [(0.5, True), (0.8, False)])

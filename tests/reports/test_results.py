@@ -45,15 +45,6 @@ def test_a_list_of_values_stays_a_list() -> None:
     assert results.records(table)[1]["need"] is None
 
 
-@pytest.mark.parametrize("name", results.IDENTITY)
-def test_identity_columns_are_required(name: str) -> None:
-    missing = row("a")
-    del missing[name]
-    for bad in (missing, {**row("a"), name: None}):
-        with pytest.raises(ResultError, match=f"here: row 2: column '{name}' is missing"):
-            results.frame([row("b"), bad], "here")
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -77,12 +68,6 @@ def test_bad_values_are_named(changes: dict[str, Any], message: str) -> None:
         results.frame([row("a", **changes)])
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_one_row_per_workload_device_and_allocator() -> None:
-    results.frame([row("a"), row("a", "serve"), row("a", device="sim:40GiB")])
-    with pytest.raises(ResultError, match="row 3: a second row for workload 'train'"):
-        results.frame([row("a"), row("b"), row("a")])
 
 
 def test_estimated_and_measured_device_seconds_do_not_mix() -> None:
@@ -155,11 +140,6 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.Mon
             results.write([row("b")], path)
     assert path.read_bytes() == before
     assert list(tmp_path.iterdir()) == [path]
-
-
-def test_dash_is_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    results.write([row("a")], "-")
-    assert json.loads(capsys.readouterr().out)[0]["allocator"] == "a"
 
 
 def test_rows_and_tables_need_neither_seaborn_nor_jinja() -> None:

@@ -41,30 +41,6 @@ def test_times_within_the_spread_of_the_passes_do_not_differ() -> None:
     assert marked(table, metric) == {}  # three passes are too few
 
 
-@pytest.mark.parametrize("metric", ["alloc_p50_seconds", "free_p99_seconds", "device_seconds"])
-def test_measured_times_share_a_place_where_their_intervals_overlap(metric: str) -> None:
-    def timed(name: str, low: float, value: float, high: float) -> dict[str, Any]:
-        ends: dict[str, Any] = {metric: value, f"{metric}_low": low, f"{metric}_high": high}
-        return row(name, **ends, device_seconds_source="measured")
-
-    rows = [
-        timed("a", 30e-9, 31e-9, 50e-9),
-        timed("b", 49e-9, 50e-9, 51e-9),
-        timed("c", 52e-9, 80e-9, 99e-9),
-        timed("d", 98e-9, 99e-9, 99e-9),
-    ]
-    (table,) = tables.comparison(frame(rows))
-    assert marked(table, metric) == {"a": "best", "b": "best", "c": "worst", "d": "worst"}
-    assert cell(table, "a", metric).exact == "3.1e-08 seconds; the passes: 30.0 ns to 50.0 ns"
-    rows[1][f"{metric}_low"] = 50.1e-9
-    (table,) = tables.comparison(frame(rows))
-    assert marked(table, metric) == {"a": "best", "c": "worst", "d": "worst"}
-    for one in rows:
-        one[f"{metric}_high"] = None
-    (table,) = tables.comparison(frame(rows))
-    assert marked(table, metric) == {}
-
-
 def test_a_wide_interval_leaves_no_time_without_the_mark_of_a_longer_one() -> None:
     metric = "alloc_p50_seconds"
 
