@@ -383,7 +383,6 @@ def test_a_program_that_uses_no_gpu_is_reported(script: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--allocator", "nope", "--", "true"], "--allocator: no allocator is called 'nope'"),
         (["--allocator", "bfc", "--", "no-such"], "no-such: no such program"),
         (["--allocator", "bfc", "--record", "x.txt", "--", "true"], "x.txt: the extension must"),
         (["--allocator", "bfc", "--record", "-", "--", "true"], "standard output is the program's"),

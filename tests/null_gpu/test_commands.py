@@ -82,24 +82,6 @@ def test_the_same_program_on_caching_has_the_numbers_of_pytorchs_own(tmp_path: P
     assert differ == {"workload", "allocator"}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["--allocator", "native:x=1"],
-            "--allocator native:x=1: native takes no options; its settings are those of"
-            " PYTORCH_ALLOC_CONF",
-        ),
-        (["--poison"], "--poison needs an allocator of allocbench: --allocator caching"),
-    ],
-)
-def test_what_pytorchs_own_allocator_cannot_do_is_an_error(
-    arguments: list[str], message: str
-) -> None:
-    done = asked("run", "--device", "null:h100", *arguments, "--", "true", code=2)
-    assert (done.stdout, done.stderr) == ("", f"error: {message}\n")
-
-
 def test_the_programs_own_exit_code_and_output_are_kept(tmp_path: Path) -> None:
     done = recorded(tmp_path / "a.parquet", "values", "fail", code=7)
     assert json.loads(done.stdout)["written"] == [3, 1, 4, 1, 5]
