@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The comparison tables: numbers, marks, and the width of a terminal."""
 
+import math
 from typing import Any
 
 import pytest
@@ -8,8 +9,8 @@ import pytest
 from allocbench.reports.page import tables
 from allocbench.reports.page.tables import Cell, Table
 from allocbench.reports.rows.ranking import best, cases, marks
-from allocbench.reports.rows.results import SCHEMA, frame
-from tests.result_rows import row
+from allocbench.reports.rows.results import SCHEMA, ResultError, frame
+from tests.result_rows import floor, row, sized
 
 
 def cell(table: Table, allocator: str, metric: str) -> Cell:
@@ -95,3 +96,29 @@ def test_a_null_gpu_is_never_called_measured() -> None:
     _, table = tables.comparison(frame([row("a"), on_null]), ["peak_reserved", "device_seconds"])
     assert table.title == "train on null:l4 (null GPU)"
     assert not any("measured" in heading.text for heading in table.headings)
+
+
+def test_geometric_mean_over_workloads() -> None:
+    rows = [
+        sized("a", 10, 40, "one"),
+        sized("b", 20, 10, "one"),
+        floor(workload="one"),
+        sized("a", 10, 40, "two"),
+        sized("b", 5, 10, "two", failures=2),
+        sized("c", 30, 10, "two"),
+        floor(workload="two"),
+    ]
+    (table,) = tables.geometric_means(frame(rows))
+    assert table.title == "Geometric mean over 2 workloads"
+    assert [one.allocator for one in table.rows] == ["a", "b", "c", "ground"]
+    assert cell(table, "b", "peak_reserved").value == pytest.approx(math.sqrt(2 * 0.5))
+    assert cell(table, "b", "seconds_per_event_steady").value == pytest.approx(0.25)
+    assert cell(table, "b", "seconds_per_event_steady").text == "0.25x"
+    assert cell(table, "c", "peak_reserved").text == "n/a"  # not on every workload
+    assert cell(table, "ground", "peak_reserved").value == pytest.approx(0.8)
+    assert cell(table, "b", "failures").value == 2
+    assert marked(table, "peak_reserved") == {}  # b failed, c is not on all: only a is left
+    (table,) = tables.geometric_means(frame(rows), reference="b")
+    assert cell(table, "a", "seconds_per_event_steady").value == pytest.approx(4)
+    with pytest.raises(ResultError, match="no row 'c'"):
+        tables.geometric_means(frame(rows), reference="c")
