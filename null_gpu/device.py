@@ -90,13 +90,8 @@ class NullDevice:
     @property
     def name(self) -> str:
         """Its name in provenance: "null:rtx4090", with the overridden options."""
-        defaults = {
-            "memory": self.card.usable,
-            "context": self.card.context,
-            "addresses": "down",
-            "events": "ready",
-            "fail": "",
-        }
+        defaults = {"memory": self.card.usable, "context": self.card.context}
+        defaults |= {name: getattr(type(self), name) for name in ("addresses", "events", "fail")}
         given = {option: getattr(self, option) for option in defaults}
         changed = {option: text for option, text in given.items() if text != defaults[option]}
         name = f"{KIND}:{self.card.slug}"

@@ -229,12 +229,14 @@ class Follower:
         return operator.arguments | operator.results << 8 | flags << 16 | written << 24
 
     def _flags(self, operator: Operator) -> int:
-        name = operator.name
+        name, overwrites = operator.name, OVERWRITES if operator.overwritten else 0
         if operator.full_name in self._counting:
-            return COUNTS | (OVERWRITES if any(operator.out) else 0)
+            return COUNTS | overwrites
         if operator.full_name in self._special:
             # The native library does not find the memory of a sparse tensor.
-            return ALWAYS if operator.has_tensors and name != "_coalesce" else CREATES
+            return overwrites | (
+                ALWAYS if operator.has_tensors and name != "_coalesce" else CREATES
+            )
         if name in _UNWRITTEN.split():
             return UNWRITTEN
         if name in _OF_SHAPES.split() or operator.is_view:
@@ -248,7 +250,7 @@ class Follower:
         if operator.device is not None and not operator.has_tensors and not operator.is_random:
             return CREATES | (NATIVE if operator.full_name == "aten::arange" else 0)
         is_native = operator.full_name in ("aten::add_", "aten::copy_", "aten::fill_")
-        return (OVERWRITES if operator.overwritten else 0) | (NATIVE if is_native else 0)
+        return overwrites | (NATIVE if is_native else 0)
 
     def _begin(self, address: int, inputs: int) -> int:
         operator = self._operators.get(address)

@@ -50,7 +50,7 @@ class Guesses:
         """Have the follower ask for them."""
         special = self._follower.special
         special("nonzero", self._selected)
-        special("all any count_nonzero sum", self._counted, counting=True)
+        special("count_nonzero sum", self._counted, counting=True)
         special("clamp clamp_min", self._clamped, counting=True)
         special("argmax argmin max min sort topk", self._chosen)
         special("isfinite isinf isnan", self._finite)
@@ -86,27 +86,22 @@ class Guesses:
         return selecting(self._torch, count, mask.numel()).reshape(mask.shape).to(mask.dtype)
 
     def _counted(self, operator: Operator, values: list[Any]) -> Finish | None:
-        """How many elements an unknown mask has; in doubt, none is a violated condition."""
+        """How many elements an unknown mask has."""
         if finish := self._follower.computed(operator, values):
             return finish
         mask = values[0]
-        condition = operator.name in ("all", "any")
-        if (
-            mask.dtype != self._torch.bool
-            or any(operator.out)
-            or (condition and self._reads.share < 1)
-        ):
+        if mask.dtype != self._torch.bool or any(operator.out):
             return None
 
         def finished(results: list[Any]) -> None:
             (result,) = results
-            if self._is_mask(mask) and not condition:
+            if self._is_mask(mask):
                 known = self._with_share(mask, int(mask.numel() * self._reads.share))
                 self._copies.keep(mask, known)
                 self._copies.keep(result, operator.call([known, *values[1:]]))
             elif self._copies.may_have(result):
                 each = mask.numel() // max(result.numel(), 1)
-                count = 1 if condition else int(each * self._reads.share)
+                count = int(each * self._reads.share)
                 self._copies.keep(result, self._full(result, count))
 
         return finished
@@ -180,10 +175,8 @@ class Guesses:
         return found.reshape(shape)
 
     def _finite(self, operator: Operator, values: list[Any]) -> Finish | None:
-        known = self._follower.is_known(values[0]) if values[0].is_cuda else True
-        if known:
-            return self._follower.computed(operator, values)
-        return self._filled(operator.name == "isfinite")
+        computed = self._follower.computed(operator, values)
+        return computed or self._filled(operator.name == "isfinite")
 
     def _distinct(self, _operator: Operator, values: list[Any]) -> Finish | None:
         (tensor,) = values

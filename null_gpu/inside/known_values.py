@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values that PyTorch and other libraries read from the GPU, and that are known without a kernel.
 
-PyTorch: A check, such as that of a distribution's parameters, is passed: on a real GPU, a program
-that works passes it too, and tensors that it compares are close. The scale of a GradScaler is the
-one that it began with, because it finds no gradient that is not finite. An optimizer that was
-loaded from a checkpoint with `map_location="cuda"` keeps its count of steps on the GPU: Adam and
-others divide by 1 - beta ** count, which would be zero for 0. LBFGS finds a better loss in each
-iteration, so it makes `max_iter` of them, and fills its history.
+A check of PyTorch or of the program, which raises an exception for one of two truth values, is
+passed: on a real GPU, a program that works passes it too, and tensors that it compares are close.
+PyTorch: The scale of a GradScaler is the one that it began with, because it finds no gradient that
+is not finite. An optimizer that was loaded from a checkpoint with `map_location="cuda"` keeps its
+count of steps on the GPU: Adam and others divide by 1 - beta ** count. LBFGS finds a better loss in
+each iteration, so it makes `max_iter` of them, and fills its history.
 
 The detectors of torchvision select boxes by scores, and some of the selected ones at random. The
 numbers of boxes are those of a detector that finds as many objects as it may: nothing is too small
@@ -21,13 +21,14 @@ if the program computed them on the host, because a model itself counts from 0.
 
 from __future__ import annotations
 
+import dis
 import functools
 import itertools
 import linecache
 import re
 import struct
 from collections.abc import Callable, Iterable, Mapping
-from types import FrameType, ModuleType
+from types import CodeType, FrameType, ModuleType
 from typing import Any
 
 _SINGLE = 4  # bytes of a number in single precision
@@ -71,16 +72,10 @@ def _bits(number: float, size: int) -> int | None:
     return int.from_bytes(struct.pack(_FORMATS[size], number), "little")
 
 
-def _passed(_size: int, _frame: FrameType) -> int:
-    return 1
-
-
 _OF_PYTORCH: Mapping[tuple[str, str], Callable[[int, FrameType], int | None]] = {
-    ("torch", "_check_tensor_all_with"): _passed,
-    ("torch.distributions.distribution", "__init__"): _passed,
-    ("torch.distributions.distribution", "_validate_sample"): _passed,
+    ("torch", "_check_tensor_all_with"): lambda _size, _frame: 1,
     ("torch.nn.modules._functions", "forward"): _all_ranks,
-    ("torch.testing._comparison", "_compare_regular_values_close"): _passed,
+    ("torch.testing._comparison", "_compare_regular_values_close"): lambda _size, _frame: 1,
     ("torch.amp.grad_scaler", "get_scale"): _initial_scale,
     ("torch.amp.grad_scaler", "_maybe_opt_step"): lambda _size, _frame: 0,  # none is infinite
     ("torch.optim.optimizer", "_get_value"): _one,
@@ -103,6 +98,24 @@ def in_function(frame: FrameType, size: int) -> int | None:
     """The bits of the value that a function of PyTorch reads in this frame; None: not known."""
     find = _OF_PYTORCH.get((str(frame.f_globals.get("__name__")), frame.f_code.co_name))
     return find(size, frame) if find else None
+
+
+@functools.cache
+def in_check(code: CodeType, place: int) -> int | None:
+    """Which truth value, read at this place, raises no exception at once; None: both."""
+    steps = [one for one in dis.get_instructions(code) if one.opname not in _NO_STEPS]
+    at = next(n for n, one in enumerate(steps) if one.offset >= place)
+    for test in filter(lambda one: _TEST.match(one.opname), steps[at : at + 2]):
+        for value in (0, 1):
+            first = test.argval if ("TRUE" in test.opname) != value else test.offset + 1
+            ends = (one.opname for one in steps if one.offset >= first and _END.match(one.opname))
+            if next(ends, "").startswith("RAISE"):
+                return value
+    return None
+
+
+_NO_STEPS = ("CACHE", "EXTENDED_ARG", "NOP", "NOT_TAKEN", "PRECALL", "TO_BOOL")
+_TEST, _END = re.compile("POP_JUMP.*(TRUE|FALSE)"), re.compile("(RE)?RAISE|RETURN|FOR_ITER|.*JUMP")
 
 
 def in_library(frame: FrameType) -> int | None:

@@ -19,6 +19,7 @@ from typing import Any
 from . import known_values
 
 _ON_READ = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)
+_OF_ELEMENTS = {"copy_", "_local_scalar_dense"}
 _SHAPES = re.compile(
     r"(nonzero(?!_static)|argwhere|_?unique|masked_select|repeat_interleave|bincount|_?coalesce"
     r"|_?to_sparse|one_hot)"
@@ -109,8 +110,8 @@ class Reads:
         elif dtype := self._types.get(kind):
             count = size // dtype.itemsize
             with self._torch._C.DisableTorchFunction():
-                is_mask = dtype is self._torch.bool and operators[:1] == ["copy_"]
-                if answer is None and is_mask and count > 1 and not self._number:
+                is_mask = dtype is self._torch.bool and {*operators[:1]} & _OF_ELEMENTS
+                if answer is None and is_mask and not self._number:
                     read = selecting(self._torch, int(count * self.share), count)
                 else:
                     value = self._number if answer is None else answer
@@ -119,7 +120,7 @@ class Reads:
 
     def _answer(self, size: int, operators: Sequence[str]) -> int | float | None:
         """Count a read; the bits of its number, the value that the user chose, or None."""
-        caller, prints = sys._getframe().f_back, False
+        caller, prints = sys._getframe(1).f_back, False  # beyond _on_read
         for within in _internal(caller):
             prints = prints or within.f_globals.get("__name__") == _PRINTS
             if (bits := known_values.in_function(within, size)) is not None:
@@ -133,6 +134,9 @@ class Reads:
         value = self._value(site)
         if assumed is not None and value is None:
             return assumed
+        place = (caller.f_code, caller.f_lasti) if caller and size == 1 and value is None else None
+        if place and (bits := known_values.in_check(*place)) is not None:
+            return bits
         frame = outside(caller) if value is None else None
         if frame and (number := known_values.in_library(frame)) is not None:
             return self._given(number)
@@ -180,10 +184,8 @@ class Reads:
         kind = self._core.null_operators(text, _MOST_TEXT)
         return kind, text.value.decode().split()
 
-    def _value(self, site: str | None) -> float | None:
+    def _value(self, site: str) -> float | None:
         """The value that the user chose for the reads of a call site."""
-        if site is None:
-            return None
         place = site.partition(" ")[0]
         source = _whole_lines.get(site, site)
         for name, value in self._values.items():

@@ -106,6 +106,7 @@ struct Call {
   std::size_t inputs;           // the storages of its arguments are from here on
   void const* first = nullptr;  // the first tensor among the arguments
   bool captured = false;
+  bool wraps = false;        // some tensor among the arguments has its memory in another tensor
   bool in_creation = false;  // it is within a call whose result is made as a whole
   // What the operator copies from the host, or one value, if the hook needs to compute nothing.
   Address copy_to = 0;
@@ -126,9 +127,9 @@ struct Thread {
   std::vector<std::pair<Address, Size>> kept, inputs;
   std::array<std::pair<void const*, Operator*>, 1024> recent = {};  // operators, by schema
 
-  // Whether an address is in the memory of an argument of the innermost call.
-  bool reads(Address address) const {
-    return std::any_of(inputs.begin() + calls.back().inputs, inputs.end(),
+  // Whether an address is in the memory of an argument of a call, or of those within it.
+  bool reads(Address address, Call const& call) const {
+    return std::any_of(inputs.begin() + call.inputs, inputs.end(),
                        [&](auto const& input) { return address - input.first < input.second; });
   }
 };
@@ -355,12 +356,19 @@ void on_begin(void const* record) {
   Call& call = calls.back();
   auto& values = Values::get();
   call.captured = Streams::get().captures();
+  auto const outer = std::find_if(calls.rbegin() + 1, calls.rend(), [](Call const& around) {
+    return (around.op->flags & kIgnored) == 0 && std::strncmp(around.op->name, "aten::", 6) == 0;
+  });
   bool any = false, all = true, small = true;
   for (unsigned index = 0; index < op->arguments; ++index) {
     bool const is_written = (op->written >> index & 1) != 0;
     each_tensor(inputs[index], [&](Tensor const& found) {
       if (call.first == nullptr) call.first = found.address;
+      call.wraps |= !found.plain;
       if (!found.on_gpu()) return;
+      // What the operator around this one allocated has none of the values from before.
+      if (outer != calls.rend() && !outer->wraps && !thread().reads(found.begin, *outer))
+        values.forget_followed(found.begin, found.bytes, outer->writes);
       storages.emplace_back(found.begin, found.bytes);
       any = true;
       bool const is_overwritten = is_written && (op->flags & kOverwrites) != 0;
@@ -382,7 +390,8 @@ void on_begin(void const* record) {
     call.token = layout.begin(op, inputs);  // calls no operator that is observed
   }
   bool const rest_is_kept = copies && !call.captured;  // a copy says which elements it writes
-  if (any && op->written != 0 && call.token == 0 && !rest_is_kept) {
+  bool const anew = call.token == 0 || (always && (op->flags & kOverwrites) != 0);
+  if (any && op->written != 0 && anew && !rest_is_kept) {
     for (unsigned index = 0; index < op->arguments; ++index) {
       if ((op->written >> index & 1) == 0) continue;
       each_tensor(inputs[index], [&](Tensor const& found) {
@@ -440,8 +449,8 @@ void on_end(void const* record) {
     each_tensor(*output, [&](Tensor const& found) {
       // That of a traced tensor has no memory.
       failed |= found.begin == 0 && found.elements != 0 && found.address != nullptr;
-      if (!found.on_gpu() || thread().reads(found.begin)) return;
-      values.forget_followed_before(found.begin, found.bytes, call.writes);
+      if (!found.on_gpu() || thread().reads(found.begin, call)) return;
+      values.forget_followed(found.begin, found.bytes, call.writes);
       bool const unwritten = (call.op->flags & kUnwritten) != 0 && calls.size() == 1;
       if (unwritten && !call.captured && found.plain && found.elements <= kMostElements)
         values.follow_fill(found.begin, found.bytes);
@@ -465,7 +474,7 @@ void kernel_in_operator() {
   auto& [calls, kept, storages, recent] = thread();
   if (calls.empty()) return;
   for (std::size_t index = calls.back().kept; index < kept.size(); ++index)
-    if (!thread().reads(kept[index].first))
+    if (!thread().reads(kept[index].first, calls.back()))
       Values::get().forget_followed(kept[index].first, kept[index].second);
   kept.resize(calls.back().kept);
 }
@@ -473,7 +482,7 @@ void kernel_in_operator() {
 std::uint64_t known_after(Address address) {
   auto const& calls = thread().calls;
   if (calls.empty() || (calls.back().op->flags & kIgnored) != 0) return 0;
-  return thread().reads(address) ? 0 : calls.back().writes;
+  return thread().reads(address, calls.back()) ? 0 : calls.back().writes;
 }
 
 bool in_operator() { return !thread().calls.empty(); }

@@ -32,11 +32,13 @@ class KnownBytes {
     order_.clear();
     stored_ = 0;
   }
-  void forget(Address begin, Size size) {
+  // Forgets what was written to the range before the number of writes was larger than `before`.
+  void forget(Address begin, Size size, std::uint64_t before = ~std::uint64_t{0}) {
     Address const end = begin + size;
     std::vector<std::pair<Address, Range>> rest;
-    for (auto found = first_at(begin); found != ranges_.end() && found->first < end;
-         found = first_at(begin)) {
+    for (auto next = first_at(begin); next != ranges_.end() && next->first < end;) {
+      auto const found = next++;
+      if (found->second.written > before) continue;
       Address const first = found->first, last = first + found->second.size;
       if (first < begin) rest.emplace_back(first, part(found->second, 0, begin - first));
       if (last > end) rest.emplace_back(end, part(found->second, end - first, last - end));
@@ -63,18 +65,6 @@ class KnownBytes {
     auto const entry = first_at(begin);
     return entry != ranges_.end() && entry->first < begin + size;
   }
-  // Forgets what was written to the range before `last_write` had this value.
-  void forget_before(Address begin, Size size, std::uint64_t write) {
-    std::vector<std::pair<Address, Size>> old;
-    for (auto entry = first_at(begin); entry != ranges_.end() && entry->first < begin + size;
-         ++entry)
-      if (entry->second.written <= write) old.emplace_back(entry->first, entry->second.size);
-    for (auto const& [address, length] : old) {
-      Address const first = std::max(address, begin);
-      forget(first, std::min(address + length, begin + size) - first);
-    }
-  }
-
   // Forgets the range that has this address, and those that follow it without a gap.
   void forget_run(Address address) {
     auto entry = first_at(address);
@@ -280,11 +270,6 @@ class Values : public Only<Values> {
     std::lock_guard const lock(mutex_);
     return followed_.overlaps(begin, size);
   }
-  void forget_followed(Address begin, Size size) {
-    if (!may_follow(begin, size)) return;
-    std::lock_guard const lock(mutex_);
-    followed_.forget(begin, size);
-  }
   // Forgets what was followed or written by the host.
   void forget(Address begin, Size size) {
     std::lock_guard const lock(mutex_);
@@ -292,10 +277,10 @@ class Values : public Only<Values> {
     followed_.forget(begin, size);
   }
   // Forgets what was written before the number of writes had this value.
-  void forget_followed_before(Address begin, Size size, std::uint64_t write) {
+  void forget_followed(Address begin, Size size, std::uint64_t write = ~std::uint64_t{0}) {
     if (!may_follow(begin, size)) return;
     std::lock_guard const lock(mutex_);
-    followed_.forget_before(begin, size, write);
+    followed_.forget(begin, size, write);
   }
   // Forgets the memory at an address, of which the size is not known.
   void forget_followed_at(Address address) {

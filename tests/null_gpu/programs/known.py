@@ -17,8 +17,13 @@ except AssertionError:
 else:
     raise SystemExit("known values are compared")
 torch.jit.trace(torch.nn.Linear(4, 4, device="cuda"), drawn)
+assert (drawn > 1).all(), f"{drawn}"
+assert not (drawn < 0).any().item()
+if not (drawn > 1).any() or (drawn > 2)[0].item():
+    reason = f"of {len(drawn)}"
+    raise ValueError(reason)
 seen = {"shapes": []}
-for distribution in (Normal(there, there), Categorical(logits=there)):
+for distribution in (Normal(drawn, drawn), Categorical(logits=there)):
     seen["shapes"].append(list(distribution.log_prob(distribution.sample()).shape))
 scaler = torch.amp.GradScaler("cuda", init_scale=1024.0)
 scaler.scale(there)

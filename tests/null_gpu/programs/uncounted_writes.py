@@ -27,6 +27,8 @@ torch.as_tensor(Interface(x), device="cuda").copy_(u)
 torch.nn.Parameter(x).data.geometric_(0.5)
 torch.add(u, 1, out=x)
 torch.dot(u, u, out=x[0])
+s, x = u.repeat(4000), u.repeat(3334); x[:9000] = 1; del x; x = s.view(2, -1).topk(5000)[0][0]
+torch.max(u[None], 0, out=(x, torch.zeros(3, dtype=torch.long, device="cuda")))
 torch.ops.aten.add_(x, u)
 torch.ops.tests.write(x, u)
 torch._foreach_add_([x], [u])
