@@ -134,8 +134,8 @@ class Reads:
         value = self._value(site)
         if assumed is not None and value is None:
             return assumed
-        place = (caller.f_code, caller.f_lasti) if caller and size == 1 and value is None else None
-        if place and (bits := known_values.in_check(*place)) is not None:
+        at = (caller.f_code, caller.f_lasti) if caller and size == 1 and value is None else None
+        if at and (bits := known_values.in_check(*at)) is not None:
             return bits
         frame = outside(caller) if value is None else None
         if frame and (number := known_values.in_library(frame)) is not None:
