@@ -54,3 +54,17 @@ def test_a_card_is_found_by_the_begin_of_its_name() -> None:
     assert [card.name for card in find("h100")] == ["H100 PCIe 80GB", "H100 SXM 80GB"]
     assert len(find("rtx")) > 1
     assert find("") == find("nosuch") == []
+
+
+def test_the_context_of_every_card_follows_its_threads() -> None:
+    table = json.loads(files("allocbench.base").joinpath("cards.json").read_text(encoding="utf-8"))
+    rule, capabilities = table["context"], table["capabilities"]
+    for row in table["cards"]:
+        expected = rule["bytes"]
+        if compute := row.get("compute"):
+            threads = (
+                compute["multiprocessors"]
+                * capabilities[str(compute["capability"])]["threads_per_multiprocessor"]
+            )
+            expected = int(rule["fixed"] + rule["per_thread"] * threads)
+        assert context(row["name"]) == expected

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """What looks like a secret in a command line is hidden, and names of any length are one line."""
 
+from pathlib import Path
+
 import pytest
 
+from allocbench.base.children import refusal
+from allocbench.base.error_text import Amount, exact
 from allocbench.base.text import MOST_LETTERS, command_text, one_line, without_secrets
 
 
@@ -58,3 +62,23 @@ def test_a_long_name_keeps_its_ends() -> None:
     assert [len(word) for word in shown.split()] == [2, MOST_LETTERS, 2, 10, 1]
     fits = "x" * MOST_LETTERS
     assert one_line(f"{fits} {fits}") == f"{fits} {fits}"
+
+
+def test_why_a_command_cannot_be_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("here").touch()
+    for name, why in {
+        "./here": "./here: you may not execute this file (chmod +x makes it executable)",
+        "here": "here: no such program",
+        "./missing": "./missing: no such program",
+        "./": "./: no such program",
+    }.items():
+        assert refusal([name, "x"]) == why
+    Path("here").chmod(0o755)
+    assert refusal(["./here"]) is refusal(["sh", "-c"]) is None
+
+
+def test_ranges_of_bytes_add_up() -> None:
+    one, other = Amount(5, 9), Amount(2, 12)
+    assert (one + other, one - other) == (Amount(7, 21), Amount(-7, 7))
+    assert ((one - other).at_least_0, one.middle, exact(3)) == (Amount(0, 7), 7, Amount(3, 3))

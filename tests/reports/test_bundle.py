@@ -129,11 +129,15 @@ def test_small_bundles_that_would_fill_the_memory_are_refused(
     monkeypatch.setattr(bundle, "_MOST_RATIO", 1)
     with pytest.raises(ResultError, match=rf"bomb.zip: its {size:,} bytes would be unpacked to "):
         bundle.read(path)
+    monkeypatch.setattr(bundle, "_MOST_RATIO", 100)  # it is large itself
+    bundle.read(path)
     monkeypatch.undo()
     monkeypatch.setattr(bundle, "_MOST_CELLS", cells - 1)
     monkeypatch.setattr(bundle, "_MOST_CELLS_PER_BYTE", 0)
     with pytest.raises(ResultError, match=rf"memory.parquet: claims {cells} values in [0-9,]+ byt"):
         bundle.read(path)
+    monkeypatch.setattr(bundle, "_MOST_CELLS_PER_BYTE", 1)
+    bundle.read(path)
 
 
 def test_the_last_runs_of_a_sweep_count(tmp_path: Path) -> None:
