@@ -113,15 +113,6 @@ def test_a_program_is_named_by_its_script_and_ends_after_its_steps() -> None:
     assert "it was stopped there" in done.stderr
 
 
-def test_a_step_ends_with_the_first_of_several_optimizers() -> None:
-    line = "compare --time 0 --no-min-capacity --allocators naive --steps 3 --json -"
-    (alone,) = json.loads(answered(f"{line} -- {sys.executable} train.py")[0])
-    both = "torch.optimizer_step('G'); torch.optimizer_step('D')"
-    Path("train.py").write_text(STEPPING.replace("torch.optimizer_step()", both))
-    (row,) = json.loads(answered(f"{line} -- {sys.executable} train.py")[0])
-    assert (row["events"], row["steps"]) == (alone["events"], alone["steps"])
-
-
 def test_a_program_together_with_a_trace() -> None:
     line = "compare --time 0 --no-min-capacity --allocators naive --json - good.csv"
     rows = json.loads(answered(f"{line} -- {sys.executable} train.py")[0])
