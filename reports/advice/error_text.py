@@ -24,6 +24,10 @@ _WITHOUT_NUMBERS = {
         "Workers of a DataLoader ran out of shared memory of the host (/dev/shm), not of memory of"
         " a GPU."
     ),
+    "Python": "The memory of the host ran out, not that of a GPU.",
+    "another program": (
+        "Memory ran out. Nothing is certain: how this program says what was free is not known."
+    ),
     "a launcher": (
         "Signal 9 ended a process. The usual reason is that the memory of the host ran out, not"
         " that of a GPU; the text does not prove it."

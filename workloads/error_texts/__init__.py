@@ -7,7 +7,8 @@ message may be a string of JSON. Programs round the numbers that they print, so 
 wordings are those of PyTorch 0.4 to 2.15 (CUDA, ROCm, XPU, MPS and Ascend), of its
 `memory_summary()` and `memory_stats()`, also as DeepSpeed and Megatron print them, JAX and XLA,
 TensorFlow's BFC allocator, ONNX Runtime's arena, CuPy, RMM, Numba, XGBoost, Faiss, TensorRT,
-Paddle, vLLM, SGLang, llama.cpp, Ollama, Triton, and of Ray or a system that ends a process.
+Paddle, MLX, vLLM, SGLang, llama.cpp, Ollama, Triton, and of Ray or a system that ends a process.
+Of other programs, the usual words for memory that ran out are known.
 """
 
 import re
@@ -49,7 +50,8 @@ def parse(text: str) -> ErrorText | None:
         plain = " ".join(_LINES_IN_JSON.sub(" ", _QUOTES_IN_JSON.sub("", plain)).split())
     plain += " " * text[-1:].isspace()  # a number at the end of a text may be cut
     found = [item for reader in _READERS for item in reader(plain)]
-    found = found or list(servers_and_libraries.ended(plain))
+    others = (list(reader(plain)) for reader in servers_and_libraries.OF_OTHERS)
+    found = found or next(filter(None, others), [])
     errors = [item for item in found if item[1].message]
     if not found:
         return None

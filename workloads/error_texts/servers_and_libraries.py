@@ -140,12 +140,20 @@ def _kept(text: str, device: str) -> list[HeldBuffer]:
 
 
 def ollama(text: str) -> Found:
-    """Ollama, where a model needs more memory of the host than there is."""
+    """Ollama, where a model needs more memory than the host or the cards have."""
     pattern = r"model requires more system memory \(AMOUNT\) than is available \(AMOUNT\)"
     for match in each(pattern, text):
         needs, available = amount(match[1], match[2]), amount(match[3], match[4])
         found = ErrorText("llama.cpp", needed=needs, available=available, device=HOST)
         yield match.start(), found
+    some_layers = (
+        r"layers\.model=(\d{1,5}) layers\.offload=(\d{1,5}) .{0,200}?"
+        r'memory\.available="\[AMOUNT\]".{0,200}?memory\.required\.full="AMOUNT"'
+    )
+    for match in each(some_layers, text):
+        if int(match[2]) < int(match[1]):
+            available, needs = amount(match[3], match[4]), amount(match[5], match[6])
+            yield match.start(), ErrorText("llama.cpp", needed=needs, available=available)
 
 
 _WHOLE = r"(\d{1,25}(?:,\d{3}){0,8})"
@@ -236,6 +244,17 @@ def tensorrt(text: str) -> Found:
             yield match.start(), ErrorText("TensorRT", requested=amount(match[1], "B"))
 
 
+def mlx(text: str) -> Found:
+    """MLX, where a buffer is larger than Metal allows."""
+    pattern = (
+        r"allocate (\d{1,19}) bytes which is greater than the maximum allowed buffer size of"
+        r" (\d{1,19}) bytes"
+    )
+    for match in each(pattern, text):
+        needed, available = exact(int(match[1])), exact(int(match[2]))
+        yield match.start(), ErrorText("MLX", needed=needed, available=available)
+
+
 def paddle(text: str) -> Found:
     """Paddle, which prints what the driver has given it and what is still free on the card."""
     pattern = (
@@ -277,9 +296,35 @@ def host(text: str) -> Found:
 
 
 def ended(text: str) -> Found:
-    """Shells and launchers whose process was ended; nothing else in the text may say why."""
+    """Shells and launchers whose process was ended."""
     if match := compiled(_ENDED).search(text):
         yield match.start(), ErrorText("a launcher", device=HOST)
+
+
+def python(text: str) -> Found:
+    """Python and NumPy, which use memory of the host."""
+    pattern = r"\bMemoryError\b(?!: std)|\[Errno 12\]|Unable to allocate AMOUNT for an array"
+    for match in each(pattern, text):
+        requested = amount(match[1], match[2]) if match[1] else None
+        yield match.start(), ErrorText("Python", requested=requested, device=HOST)
+
+
+_RAN_OUT = (
+    r"(?i:\bout of (?:\w{1,9} )?(?:memory|VRAM)\b"
+    r"|\b(?:not enough|insufficient) (?:\w{1,9} ){0,3}(?:memory|VRAM)\b"
+    r"|\b(?:could not|cannot|can't|failed to|unable to) (?:be )?allocated?\b"
+    r"|\ballocation (?:of .{1,40} )?failed\b|std::bad_alloc)"
+)
+_ASKED_FOR = r"(?i:\ballocat\w{1,5}(?: \w{1,9}){0,4}) AMOUNT"
+
+
+def another(text: str) -> Found:
+    """Programs that are not known: that memory ran out, and how large the last request was."""
+    said = list(each(_RAN_OUT, text))
+    nearby = (text[max(0, match.start() - 200) : match.end() + 200] for match in reversed(said))
+    requested = next(filter(None, (find(_ASKED_FOR, words) for words in nearby)), None)
+    for match in said[-1:]:
+        yield match.start(), ErrorText("another program", requested=requested)
 
 
 def pinned(text: str) -> Found:
@@ -290,4 +335,6 @@ def pinned(text: str) -> Found:
 
 
 _LIBRARIES = (cupy, rmm, xgboost, faiss, tensorrt)
-READERS = (*_LIBRARIES, vllm, sglang, llama, ollama, paddle, triton, pinned, host)
+READERS = (*_LIBRARIES, vllm, sglang, llama, ollama, mlx, paddle, triton, pinned, host)
+OF_OTHERS = (python, another, ended)
+"""What a text may say if it has nothing that `READERS` know, the most certain first."""
