@@ -25,9 +25,7 @@ _WITHOUT_NUMBERS = {
         " a GPU."
     ),
     "Python": "The memory of the host ran out, not that of a GPU.",
-    "another program": (
-        "Memory ran out. Nothing is certain: how this program says what was free is not known."
-    ),
+    "another program": "Memory ran out. What this text says of free memory is not known.",
     "a launcher": (
         "Signal 9 ended a process. The usual reason is that the memory of the host ran out, not"
         " that of a GPU; the text does not prove it."
@@ -133,11 +131,8 @@ def _headline(error: ErrorText, found: ErrorVerdict) -> str:
     if not error.message and error.requested is not None:
         return f"{asked} was refused. The text says that the program goes on without it."
     if not error.message:
-        free = (
-            ""
-            if error.unallocated is None
-            else f": {_size(error.unallocated)} are reserved but not allocated"
-        )
+        left = error.unallocated
+        free = "" if left is None else f": {_size(left)} are reserved but not allocated"
         failed = f"counts {units.count(error.failures, 'request')} that failed, and"
         none = "has no error, but"
         return (

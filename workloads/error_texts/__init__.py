@@ -14,7 +14,7 @@ Of other programs, the usual words for memory that ran out are known.
 import re
 from dataclasses import fields, replace
 
-from allocbench.base.error_text import Amount, ErrorText
+from allocbench.base.error_text import HOST, Amount, ErrorText
 from allocbench.workloads.error_texts import bfc, pytorch, servers_and_libraries, xla
 from allocbench.workloads.error_texts.bfc import state
 from allocbench.workloads.vocabulary import MAX_SIZE, TraceError
@@ -57,6 +57,8 @@ def parse(text: str) -> ErrorText | None:
         return None
     last = max(errors or found, key=_substance)[1]
     _refuse_more_than_memory(last)
+    if last.device == HOST and not last.requested:  # several lines tell of one process that ended
+        return last
     return replace(last, errors=sum(one.program == last.program for _, one in errors) or 1)
 
 

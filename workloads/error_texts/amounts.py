@@ -11,10 +11,8 @@ MIB = 1 << 20
 _MOST_LETTERS = 20_000
 """Of a message, from its first words on."""
 _UNITS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5, "e": 6}
-_AMOUNT = (
-    r"([0-9]{1,25}(?:,[0-9]{3}(?![0-9])){0,8}(?:[.,][0-9]{1,9})?) ?"
-    r"(bytes?|[KMGTPE]?i?B|[KMGT])\b"
-)
+_NUMBER = r"[0-9]{1,25}(?:,[0-9]{3}(?![0-9])){0,8}(?:[.,][0-9]{1,9})?"
+_UNIT = r"(?:bytes?|[KMGTPE]?i?B|[KMGT])\b"
 
 Found = Iterator[tuple[int, ErrorText]]
 """Each error of one program: where it begins, and what it says."""
@@ -32,6 +30,13 @@ def amount(number: str, unit: str) -> Amount:
     return Amount(
         max(0, int(low.to_integral_value(ROUND_CEILING))), int(high.to_integral_value(ROUND_FLOOR))
     )
+
+
+def size(text: str) -> Amount:
+    """The range of a printed size, in bytes if it has no unit."""
+    number = re.match(_NUMBER, text)
+    assert number
+    return amount(number[0], text[number.end() :].strip() or "B")
 
 
 def floor(number: str, unit: str) -> Amount:
@@ -63,13 +68,17 @@ def find(pattern: str, text: str) -> Amount | None:
 
 
 def each(pattern: str, text: str) -> Iterator[re.Match[str]]:
-    """Each match of a pattern; AMOUNT in it has two groups, the number and its unit."""
+    """Each match of a pattern that `compiled` takes."""
     return compiled(pattern).finditer(text)
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern in which AMOUNT stands for a size."""
-    return re.compile(pattern.replace("AMOUNT", _AMOUNT))
+    """A pattern in which AMOUNT stands for a size, and SIZE_name for one that may have no unit.
+
+    The first has two groups, the number and its unit; the second is the group `name`.
+    """
+    named = re.sub(r"SIZE_(\w+)", lambda name: f"(?P<{name[1]}>{_NUMBER}(?: ?{_UNIT})?)", pattern)
+    return re.compile(named.replace("AMOUNT", f"({_NUMBER}) ?({_UNIT})"))
 
 
 def messages(

@@ -3,7 +3,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from allocbench.base.error_text import HOST, SHARED, Amount, ErrorText, HeldBuffer, exact
@@ -15,6 +15,7 @@ from allocbench.workloads.error_texts.amounts import (
     find,
     floor,
     messages,
+    size,
 )
 
 
@@ -115,8 +116,6 @@ def llama(text: str) -> Found:
             device=device,
         )
         yield match.start(), found
-    for match in each(r"ggml_vulkan: Device memory allocation of size (\d{1,19}) failed", text):
-        yield match.start(), ErrorText("llama.cpp", requested=exact(int(match[1])), device="Vulkan")
     if buffers := _buffers(text, "CUDA0"):
         yield 0, ErrorText("llama.cpp", message=False, buffers=buffers, device="CUDA0")
 
@@ -137,23 +136,6 @@ def _kept(text: str, device: str) -> list[HeldBuffer]:
     context = max(text.rfind("n_ctx "), text.rfind("n_ctx="), 0)
     weights = [one for one in _buffers(text, device) if one.name in ("buffer", "model buffer")]
     return weights + [one for one in _buffers(text[context:], device) if one.name == "KV buffer"]
-
-
-def ollama(text: str) -> Found:
-    """Ollama, where a model needs more memory than the host or the cards have."""
-    pattern = r"model requires more system memory \(AMOUNT\) than is available \(AMOUNT\)"
-    for match in each(pattern, text):
-        needs, available = amount(match[1], match[2]), amount(match[3], match[4])
-        found = ErrorText("llama.cpp", needed=needs, available=available, device=HOST)
-        yield match.start(), found
-    some_layers = (
-        r"layers\.model=(\d{1,5}) layers\.offload=(\d{1,5}) .{0,200}?"
-        r'memory\.available="\[AMOUNT\]".{0,200}?memory\.required\.full="AMOUNT"'
-    )
-    for match in each(some_layers, text):
-        if int(match[2]) < int(match[1]):
-            available, needs = amount(match[3], match[4]), amount(match[5], match[6])
-            yield match.start(), ErrorText("llama.cpp", needed=needs, available=available)
 
 
 _WHOLE = r"(\d{1,25}(?:,\d{3}){0,8})"
@@ -196,7 +178,7 @@ def _of_pool(
 
 
 def rmm(text: str) -> Found:
-    """RMM's pools, and its calls of the driver."""
+    """RMM's pools."""
     pattern = r"[Mm]aximum pool size exceeded(?: \(failed to allocate AMOUNT\))?"
     for match, message in messages(pattern, text):
         sizes = compiled("current/max/try size = AMOUNT, AMOUNT, AMOUNT").search(message)
@@ -204,109 +186,61 @@ def rmm(text: str) -> Found:
         most = amount(sizes[3], sizes[4]) if sizes else None
         requested = amount(match[1], match[2]) if match[1] else None
         yield match.start(), _of_pool("RMM", requested, held, most)
-    failed = (
-        r"out_of_memory: (?:CUDA|RMM) (?:error|failure) (?:\(failed to allocate AMOUNT\) )?at"
-        r"(?!.{0,200}aximum pool size)"
-    )
-    for match in each(failed, text):
-        requested = amount(match[1], match[2]) if match[1] else None
-        yield match.start(), ErrorText("RMM", requested=requested)
 
 
-def xgboost(text: str) -> Found:
-    """XGBoost, which has no pool and prints what is free on the card."""
-    size = r"(?:AMOUNT|(\d{1,19})\b)"
-    for match in each(rf"- Free memory: {size} - Requested memory: {size}", text):
-        free, requested = (amount(match[n] or match[n + 2], match[n + 1] or "B") for n in (1, 4))
-        none = exact(0)
-        yield match.start(), ErrorText("XGBoost", requested=requested, free=free, unallocated=none)
-
-
-def faiss(text: str) -> Found:
-    """Faiss, whose memory for a temporary result or an index the driver refuses."""
-    pattern = (
-        r"alloc fail type \w{1,40} dev (\d{1,4}) space \w{1,40} stream \w{1,40} size (\d{1,19})"
-    )
-    for match in each(pattern, text):
-        requested = exact(int(match[2]))
-        yield match.start(), ErrorText("Faiss", requested=requested, device=f"GPU {match[1]}")
-
-
-def tensorrt(text: str) -> Found:
-    """TensorRT, which has no pool of its own."""
-    patterns = (
-        r"Requested amount of (?:GPU )?memory \((\d{1,19}) bytes\) could not be allocated",
-        r"user allocator error allocating (\d{1,19})-byte buffer",
-        r"(?:OutOf|out of )Memory \(Requested size was (\d{1,19}) bytes",
-    )
-    for pattern in patterns:
-        for match in each(pattern, text):
-            yield match.start(), ErrorText("TensorRT", requested=amount(match[1], "B"))
-
-
-def mlx(text: str) -> Found:
-    """MLX, where a buffer is larger than Metal allows."""
-    pattern = (
-        r"allocate (\d{1,19}) bytes which is greater than the maximum allowed buffer size of"
-        r" (\d{1,19}) bytes"
-    )
-    for match in each(pattern, text):
-        needed, available = exact(int(match[1])), exact(int(match[2]))
-        yield match.start(), ErrorText("MLX", needed=needed, available=available)
-
-
-def paddle(text: str) -> Found:
-    """Paddle, which prints what the driver has given it and what is still free on the card."""
-    pattern = (
-        r"Cannot allocate AMOUNT memory on GPU (\d{1,4}), AMOUNT memory has been allocated and"
-        r" available memory is only AMOUNT"
-    )
-    for match in each(pattern, text):
-        requested, held, free = (amount(match[n], match[n + 1]) for n in (1, 4, 6))
-        parts = [("held by Paddle, with free blocks", held)]
-        found = ErrorText("Paddle", requested=requested, free=free, parts=parts)
-        yield match.start(), replace(found, device=f"GPU {match[3]}")
-
-
-def triton(text: str) -> Found:
-    """Triton, where a kernel asks for more shared memory than a GPU has."""
-    pattern = r"out of resource: shared memory, Required: (\d{1,19}), Hardware limit: (\d{1,19})"
-    for match in each(pattern, text):
-        needed, available = exact(int(match[1])), exact(int(match[2]))
-        error = ErrorText("Triton", needed=needed, available=available, device=SHARED)
-        yield match.start(), error
-
-
-_OF_HOST = {
-    "the host": r"Out of memory: Kill|\boom[_-]kill\b|\bOOM ?Killed\b"
-    r"|killed due to (?:the node running low on memory|memory pressure)",
-    "a DataLoader": r"DataLoader worker .{0,99}Bus error|workers are out of shared memory",
+_SENTENCES = {
+    r"model requires more system memory \(SIZE_needed\) than is available"
+    r" \(SIZE_available\)": ("llama.cpp", HOST),
+    # Ollama, where the cards do not hold all layers
+    r"layers\.model=(\d{1,5}) layers\.offload=(?!\1 )\d.{0,200}?"
+    r'memory\.available="\[SIZE_available\]".{0,200}?'
+    r'memory\.required\.full="SIZE_needed"': ("llama.cpp", ""),
+    r"failed to allocate SIZE_requested of pinned memory": ("llama.cpp", HOST),
+    r"ggml_vulkan: Device memory allocation of size SIZE_requested failed": ("llama.cpp", "Vulkan"),
+    r"allocate SIZE_needed which is greater than the maximum allowed buffer size of"
+    r" SIZE_available": ("MLX", ""),
+    r"out_of_memory: (?:CUDA|RMM) (?:error|failure) (?:\(failed to allocate SIZE_requested\) )?at"
+    r"(?!.{0,200}aximum pool size)": ("RMM", ""),
+    r"- Free memory: SIZE_free - Requested memory: SIZE_requested": ("XGBoost", ""),
+    r"alloc fail type \w{1,40} dev (?P<gpu>\d{1,4}) space \w{1,40} stream \w{1,40} size"
+    r" SIZE_requested": ("Faiss", ""),
+    r"Requested amount of (?:GPU )?memory \(SIZE_requested\) could not be": ("TensorRT", ""),
+    r"user allocator error allocating SIZE_requested-byte buffer": ("TensorRT", ""),
+    r"(?:OutOf|out of )Memory \(Requested size was SIZE_requested": ("TensorRT", ""),
+    r"Cannot allocate SIZE_requested memory on GPU (?P<gpu>\d{1,4}), SIZE_held memory has been"
+    r" allocated and available memory is only SIZE_free": ("Paddle", ""),
+    r"out of resource: shared memory, Required: SIZE_needed, Hardware limit:"
+    r" SIZE_available": ("Triton", SHARED),
+    r"Out of memory: Kill|\boom[_-]kill\b|\bOOM ?Killed\b"
+    r"|killed due to (?:the node running low on memory|memory pressure)": ("the host", HOST),
+    r"DataLoader worker .{0,99}Bus error|workers are out of shared memory": ("a DataLoader", HOST),
 }
-_ENDED = (
+"""Errors that are one sentence, whose sizes are fields of an ErrorText: the program, the device."""
+_OF_PYTHON = {
+    r"\bMemoryError\b(?!: std)|\[Errno 12\]"
+    r"|Unable to allocate SIZE_requested for an array": ("Python", HOST)
+}
+_ENDED = {
     r"\bSIGKILL\b|killed by signal: Killed|exitcode *: -9\b|exit(?:ed with)? (?:status|code):?"
-    r" 137\b|line \d+: +\d+ Killed\b|zsh: killed\b|^ *Killed *$"
-)
+    r" 137\b|line \d+: +\d+ Killed\b|zsh: killed\b|^ *Killed *$": ("a launcher", HOST)
+}
+"""What shells and launchers say of a process that was ended."""
 
 
-def host(text: str) -> Found:
-    """The system and PyTorch's loaders, where the memory of the host runs out."""
-    for program, words in _OF_HOST.items():
-        if match := compiled(words).search(text):
-            yield match.start(), ErrorText(program, device=HOST)
+def _sentences(known: Mapping[str, tuple[str, str]], text: str) -> Found:
+    for sentence, (program, device) in known.items():
+        for match in each(sentence, text):
+            yield match.start(), _worded(program, device, match)
 
 
-def ended(text: str) -> Found:
-    """Shells and launchers whose process was ended."""
-    if match := compiled(_ENDED).search(text):
-        yield match.start(), ErrorText("a launcher", device=HOST)
-
-
-def python(text: str) -> Found:
-    """Python and NumPy, which use memory of the host."""
-    pattern = r"\bMemoryError\b(?!: std)|\[Errno 12\]|Unable to allocate AMOUNT for an array"
-    for match in each(pattern, text):
-        requested = amount(match[1], match[2]) if match[1] else None
-        yield match.start(), ErrorText("Python", requested=requested, device=HOST)
+def _worded(program: str, device: str, match: re.Match[str]) -> ErrorText:
+    found = {name: text for name, text in match.groupdict().items() if text}
+    device = f"GPU {found.pop('gpu')}" if "gpu" in found else device
+    sizes: dict[str, Any] = {name: size(text) for name, text in found.items()}
+    held = sizes.pop("held", None)
+    parts = [(f"held by {program}, with free blocks", held)] if held else []
+    pool = exact(0) if "free" in sizes and not held else None
+    return ErrorText(program, device=device, parts=parts, unallocated=pool, **sizes)
 
 
 _RAN_OUT = (
@@ -327,14 +261,6 @@ def another(text: str) -> Found:
         yield match.start(), ErrorText("another program", requested=requested)
 
 
-def pinned(text: str) -> Found:
-    """Memory of the host that a GPU can reach, as llama.cpp asks for it."""
-    for match in each(r"failed to allocate AMOUNT of pinned memory", text):
-        requested = amount(match[1], match[2])
-        yield match.start(), ErrorText("llama.cpp", requested=requested, device=HOST)
-
-
-_LIBRARIES = (cupy, rmm, xgboost, faiss, tensorrt)
-READERS = (*_LIBRARIES, vllm, sglang, llama, ollama, mlx, paddle, triton, pinned, host)
-OF_OTHERS = (python, another, ended)
+READERS = (cupy, rmm, vllm, sglang, llama, partial(_sentences, _SENTENCES))
+OF_OTHERS = (partial(_sentences, _OF_PYTHON), another, partial(_sentences, _ENDED))
 """What a text may say if it has nothing that `READERS` know, the most certain first."""
