@@ -140,10 +140,11 @@ def libraries_for(wanted: elf.Imports, offered: set[str]) -> dict[str, dict[str,
 
     Each library has the functions that PyTorch and its extensions import, and all that the core
     offers, because Triton and others look them up by name. Extensions need others than PyTorch:
-    a library also has all functions of its public headers.
+    a library also has all functions of its public headers, and nvJitLink is there, without any.
     """
     sonames = {name for name in wanted.needed if is_stubbed(name)}
     sonames |= {library for library, _ in wanted.symbols.values() if is_stubbed(library)}
+    sonames |= {one.replace("cudart", "nvJitLink") for one in sonames if "libcudart" in one}
     sonames |= set(_ALWAYS)
     by_library = {library_of(soname): soname for soname in sorted(sonames)}
 

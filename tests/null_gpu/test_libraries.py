@@ -326,7 +326,7 @@ def test_every_library_has_the_functions_that_torch_needs_and_the_core_offers() 
     made = libraries_for(wanted, offered)
     assert made.keys() == {
         "libcudart.so.13", "libcublas.so.13", "libnccl.so.2", "libcurand.so.10", "libcuda.so.1",
-        "libnvidia-ml.so.1", "libcusparse.so.12",
+        "libnvidia-ml.so.1", "libcusparse.so.12", "libnvJitLink.so.13",
     }  # fmt: skip
     for library, function in (
         ("libcublas.so.13", "cublasGetStatusString"),
