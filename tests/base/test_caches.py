@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from allocbench.base.errors import UserError
-from allocbench.base.files import cache
+from allocbench.base.files import cache, keep_newest
 
 
 def test_a_new_cache_is_for_its_user_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,3 +41,16 @@ def test_without_a_home_that_can_be_written_the_cache_is_temporary(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     assert Path(done.stdout.strip()).parent == tmp_path
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("most", range(5))
+def test_the_newest_entries_are_kept(tmp_path: Path, most: int) -> None:
+    names = ["d", "a", "c", "b"]  # the oldest first
+    for n, name in enumerate([*names, ".hidden"]):
+        path = tmp_path / name
+        path.mkdir() if name in "ab" else path.write_text("x")
+        os.utime(path, (n * 100, n * 100))
+    (tmp_path / "gone").symlink_to("nowhere")
+    keep_newest(tmp_path, most)
+    kept = {*names[len(names) - most :], ".hidden", "gone"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
