@@ -8,61 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from allocbench import allocators
-from allocbench.allocators.spec import Spec, name_of, parse, split
-from allocbench.base.spec import SpecSyntaxError, parse_options
 from tests.conftest import CASES, GIB, MIB
 from tests.gold import said
-
-WORDS = st.from_regex(r"[a-z_][a-z0-9_.]{0,8}", fullmatch=True).filter(lambda word: word != "of")
-OPTIONS = st.dictionaries(WORDS, WORDS, max_size=4)
-SPECS = st.recursive(
-    st.builds(Spec, WORDS, OPTIONS), lambda inner: st.builds(Spec, WORDS, OPTIONS, inner)
-)
-
-
-@given(SPECS)
-def test_a_written_spec_reads_back(spec: Spec) -> None:
-    assert parse(str(spec)) == spec
-
-
-@given(st.lists(SPECS, min_size=1, max_size=6))
-def test_a_list_of_specs_is_split(specs: list[Spec]) -> None:
-    assert [parse(text) for text in split(",".join(map(str, specs)))] == specs
-
-
-def test_options_have_names_and_values() -> None:
-    assert parse("bfc") == Spec("bfc")
-    assert parse(" bfc:a=1, b = x=y ") == Spec("bfc", {"a": "1", "b": "x=y"})
-    assert parse("bfc:") == Spec("bfc")
-
-
-CONF = "max_split_size_mb:128,expandable_segments:True"
-
-
-@pytest.mark.parametrize("value", [CONF, "[1:2,4:8,>:1]", "key:1"])
-def test_a_value_can_be_a_list_of_keys_with_values(value: str) -> None:
-    spec = Spec("caching", {"a": "1", "conf": value, "b": "2"})
-    assert str(spec) == f"caching:a=1,conf={value},b=2"
-    assert parse(str(spec)) == spec
-    last = f"caching:conf={value}"
-    assert split(f"{last},naive,{spec},{last}") == [last, "naive", str(spec), last]
-    devices = ["sim:24GiB,fail_above=1GiB", "sim:80GiB", "cuda:0,limit=1GiB"]
-    assert split(",".join(devices)) == devices
-
-
-def test_options_can_stand_alone() -> None:
-    assert parse_options("time=5, of=2,conf=a:1,b:2") == {"time": "5", "of": "2", "conf": "a:1,b:2"}
-    with pytest.raises(SpecSyntaxError, match="'time' is not a list of options: 'time' is not opt"):
-        parse_options("time")
-
-
-def test_the_name_of_a_spec_needs_no_valid_options() -> None:
-    assert name_of(" cuda : 0,,") == "cuda"
-
-
-def test_one_option_can_omit_its_name() -> None:
-    assert parse("sim:80GiB,seed=1", first="capacity").options == {"capacity": "80GiB", "seed": "1"}
-    assert parse("sim:capacity=80GiB", first="capacity").options == {"capacity": "80GiB"}
 
 
 def test_an_allocator_is_made_from_a_spec_and_options() -> None:

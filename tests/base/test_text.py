@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What looks like a secret in a command line is hidden, and names of any length are one line."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from allocbench.base.children import refusal
+from allocbench.base.children import Ended, refusal, run
 from allocbench.base.error_text import Amount, exact
-from allocbench.base.text import MOST_LETTERS, command_text, one_line, without_secrets
+from allocbench.base.text import MOST_LETTERS, command_text, one_line, printable, without_secrets
+from allocbench.base.units import percent
 
 
 @pytest.mark.parametrize(
@@ -82,3 +84,19 @@ def test_ranges_of_bytes_add_up() -> None:
     one, other = Amount(5, 9), Amount(2, 12)
     assert (one + other, one - other) == (Amount(7, 21), Amount(-7, 7))
     assert ((one - other).at_least_0, one.middle, exact(3)) == (Amount(0, 7), 7, Amount(3, 3))
+
+
+def test_what_ends_a_command_is_its_exit_code() -> None:
+    for script, code in (("exit 0", 0), ("exit 3", 3), ("kill -9 $$", 137)):
+        assert run(["sh", "-c", script], os.environ) == Ended(code)
+
+
+def test_what_is_not_printable_is_not_printed() -> None:
+    assert printable("naïve text") == "naïve text"
+    assert printable("a\x1b[2J\tb\nc\x7f") == "a?[2J?b?c?"
+    assert printable("a\x1b\tb\nc", "\n\t") == "a?\tb\nc"
+
+
+def test_small_shares_are_not_rounded_to_zero() -> None:
+    shares = [percent(share) for share in (0, 0.0004999, 0.0005, 0.0015, 1.5, -0.2)]
+    assert shares == ["0.0%", "<0.1%", "0.1%", "0.1%", "150.0%", "-20.0%"]
