@@ -363,5 +363,32 @@ def test_offsets_of_another_planner_are_judged() -> None:
         allocators.judge(sizes, first, last, [0, 4], planner="own")
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_an_overlap_is_found_wherever_it_is(seed: int) -> None:
+    rng = random.Random(seed)
+    count = rng.randrange(1, 12)
+    sizes = [rng.randrange(1, 5) for _ in range(count)]
+    first = [rng.randrange(6) for _ in range(count)]
+    last = [begin + rng.randrange(1, 4) for begin in first]
+    offsets = [rng.randrange(count * 4) for _ in range(count)]
+    pairs = {
+        (a, b)
+        for a in range(count)
+        for b in range(count)
+        if a != b
+        and max(first[a], first[b]) < min(last[a], last[b])
+        and offsets[a] <= offsets[b] < offsets[a] + sizes[a]
+    }
+    if pairs:
+        with pytest.raises(SpecError, match=r"blocks \d+ and \d+ are alive") as raised:
+            allocators.judge(sizes, first, last, offsets, planner="own")
+        words = str(raised.value).split()
+        assert (int(words[1]), int(words[3])) in pairs
+    else:
+        height = max(map(sum, zip(offsets, sizes, strict=True)))
+        found = allocators.judge(sizes, first, last, offsets, planner="own")
+        assert (found.height, found.offsets.tolist()) == (height, offsets)
+
+
 def test_no_stream_of_a_trace_is_a_special_one_for_a_library(streams: allocators.Allocator) -> None:
     assert len({streams.allocate(512, stream) for stream in range(4)}) == 4

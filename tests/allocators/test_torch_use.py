@@ -39,7 +39,7 @@ def test_statistics_have_the_names_that_pytorch_gives_them(
         name: SimpleNamespace(current=n, peak=n + 1, gained=n + 2, lost=n + 3)
         for n, name in enumerate((*blocks, *sizes, "reserved"), 1)
     }
-    calls = {"malloc_calls": 100, "map_calls": 20, "refused_calls": 3}
+    calls = {"malloc_calls": 101, "map_calls": 21, "refused_calls": 3}
     use: Any = SimpleNamespace(
         program=SimpleNamespace(totals=SimpleNamespace(**flows), failures=70, retries=71),
         device=SimpleNamespace(**calls, free_calls=41, unmap_calls=7),
@@ -53,8 +53,8 @@ def test_statistics_have_the_names_that_pytorch_gives_them(
         for at, what in enumerate(("current", "peak", "allocated", "freed"))
     }
     expected |= {"num_ooms": 70, "num_alloc_retries": 79, "max_split_size": -1}
-    expected |= {"num_device_alloc": 117, "num_device_free": 48, "segment.all.current": 69}
-    expected |= {"segment.all.allocated": 117, "segment.all.freed": 48}
+    expected |= {"num_device_alloc": 119, "num_device_free": 48, "segment.all.current": 71}
+    expected |= {"segment.all.allocated": 119, "segment.all.freed": 48}
     assert {name: value for name, value in found.items() if value} == expected
     empty = dict(adapter._flat("", adapter._nested(None)))
     assert empty.keys() == found.keys()
@@ -160,7 +160,9 @@ def test_the_installed_torch_reports_an_allocator(
     monkeypatch.setattr(cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(cuda, "_lazy_init", lambda: None)
     monkeypatch.setattr(cuda._utils, "_get_device_index", lambda device, optional: device or 0)
-    first, second = (used.alloc(size << 20, gpu, 0) for gpu, size in enumerate((5, 7)))
+    second = used.alloc(7 << 20, 1, 0)
+    assert [cuda.memory_allocated(gpu) >> 20 for gpu in range(3)] == [0, 7, 0]
+    first = used.alloc(5 << 20, 0, 0)
     assert [cuda.memory_allocated(gpu) >> 20 for gpu in range(3)] == [5, 7, 0]
     assert cuda.memory_reserved(0) == cuda.memory_stats(0)["reserved_bytes.all.current"]
     assert accelerator.max_memory_reserved(1) == cuda.max_memory_reserved(1) == 7 << 20
