@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from allocbench.base import trace as events
@@ -27,6 +27,9 @@ _RANGES = st.lists(st.tuples(st.integers(0, 12), st.integers(0, 6)), max_size=3)
 
 @settings(max_examples=400)
 @given(_RANGES, _RANGES, st.integers(0, 3))
+@example([(0, 12)], [(0, 1), (1, 3), (3, 1)], 0)  # the last two overlap
+@example([(0, 1), (1, 3), (3, 1)], [], 0)
+@example([(0, 12)], [(0, 1), (1, 3), (4, 1)], 0)
 def test_a_layout_is_in_order_without_overlaps(
     segments: list[tuple[int, int]], blocks: list[tuple[int, int]], reserved: int
 ) -> None:
