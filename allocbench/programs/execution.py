@@ -163,10 +163,11 @@ def run(
 
 
 def _reason(printed: Sequence[str]) -> str:
-    """The last line that names an exception or an error, else the last that says anything."""
+    """What the null GPU refused, else the last line of an exception or an error, else the last."""
     printed = [*itertools.takewhile(lambda line: not _LAUNCHER.match(line), printed)] or printed
     named = [line for line in printed if _EXCEPTION.match(line)]
     named = [line for line in named if not _BROKEN.match(line)] or named
+    named = [line for line in named if "the null GPU does not have" in line] or named
     said = [line for line in printed if re.search(r"\w", line) and not _LOGGED.match(line)]
     errors = [line for line in said if re.search(r"(^|: )error: ", line, re.I)]
     return (named or errors or said or ["it printed nothing"])[-1]

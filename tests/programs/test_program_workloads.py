@@ -464,6 +464,10 @@ def test_the_peaks_and_ends_of_steps() -> None:
         (["ValueError: bad", "error: exit code 1", "==="], "ValueError: bad"),
         (["no compiler", "W1127 12:55 x", "E1127 12:55 1 torch/distributed/elastic/a.py"], "no"),
         (["KeyError: 'a'", "EOFError"], "KeyError"),
+        (
+            ["ImportError: ..., which the null GPU does not have", "ImportError: no a"],
+            "ImportError: ..",
+        ),
         (["KeyError: 'a'", "subprocess.CalledProcessError: Command 'x' ..."], "KeyError"),
         (["subprocess.CalledProcessError: Command 'x' ..."], "subprocess.CalledProcessError"),
         (["x", "EOFError: no input"], "EOFError"),
