@@ -84,10 +84,17 @@ class Best:
         """Whether a choice completes the other orders of the steps; None if nothing is chosen."""
         if spec is None:
             return None
-        (failed,) = self.rows.loc[self.rows["allocator"] == spec, "failed_orders"]
-        tried = None if pd.isna(failed) else int(failed)
         given = self.rows["allocator"].iloc[0]
-        return self.orders.sentence(tried, self.advice.now if spec == given else spec)
+        return self.orders.sentence(self._failed(spec), self.advice.now if spec == given else spec)
+
+    def warning(self, setting: str) -> str | None:
+        """That a setting does not complete every other order of the steps, if it was tried."""
+        failed = self._failed(setting)
+        return self.orders.sentence(failed, "this setting") if failed else None
+
+    def _failed(self, spec: str) -> int | None:
+        (failed,) = self.rows.loc[self.rows["allocator"] == spec, "failed_orders"]
+        return None if pd.isna(failed) else int(failed)
 
     @property
     def known(self) -> dict[str, Row]:

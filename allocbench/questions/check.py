@@ -341,8 +341,7 @@ class _Case:
         chosen = self._best.advice.allocator
         if chosen is None or kind(chosen) not in LOSSES:
             return ()
-        costs = LOSSES.get(kind(chosen), "")
-        need = self.run.min_capacity(chosen)
+        need, costs = self.run.min_capacity(chosen), LOSSES[kind(chosen)]
         return (Remedy("allocator", chosen, "replay", need, how=how(chosen), costs=costs),)
 
     def _made(
@@ -358,6 +357,7 @@ class _Case:
         remedies = tuple(replace(one, bound=part) for one in remedies[: sentences.MOST_REMEDIES])
         settings = [one.change for one in remedies[:1] if one.kind == "setting"]
         checks = [f"{upper(line)}." for one in settings for line in caveats(one, trace)]
+        checks += [line for one in settings if (line := self._best.warning(one))]
         return Answer(
             run.workload,
             self.device,
@@ -449,15 +449,10 @@ def _compared(found: Best, allocator: str) -> Iterator[sentences.TriedChange]:
         spec, orders = row["allocator"], row["failed_orders"]
         how = kind(spec)
         what: RemedyKind = "allocator" if how in LOSSES else "setting"
-        note = ""
-        if row["failures"]:
-            note = f"{units.count(row['failures'], 'request')} fail{'s' * (row['failures'] == 1)}"
-        elif orders:
-            note = f"fails with the steps in {orders} of {found.orders.tried} other orders"
-        elif spec == with_conf(allocator):
-            note = "as it is"
-        fits = not row["failures"] and not orders
-        yield sentences.TriedChange(what, spec, "replay", row["min_capacity"], fits, note)
+        note = found.orders.note(orders) or "as it is" * (spec == with_conf(allocator))
+        if failed := row["failures"]:
+            note = f"{units.count(failed, 'request')} fail{'s' * (failed == 1)}"
+        yield sentences.TriedChange(what, spec, "replay", row["min_capacity"], not failed, note)
     for spec, reason in found.excluded.items():
         yield sentences.TriedChange("setting", spec, "replay", None, False, reason)
 
@@ -468,12 +463,10 @@ def _searched(run: Runner, found: Best) -> Iterator[sentences.TriedChange]:
     for trial in found.tuned.trials if found.tuned else ():
         spec = with_conf(trial.spec)
         if spec not in known:
-            fits = not trial.failures and all(
-                order.completes(trial.spec) for order in run.other_orders(ORDERS, 0)
-            )
-            yield sentences.TriedChange(
-                "setting", spec, "replay", run.rough_capacity(trial.spec), fits
-            )
+            fits, orders = not trial.failures, run.other_orders(ORDERS, 0)
+            failed = fits and sum(not order.completes(trial.spec) for order in orders)
+            need, note = run.rough_capacity(trial.spec), found.orders.note(failed)
+            yield sentences.TriedChange("setting", spec, "replay", need, fits, note)
 
 
 def _assumed(run: Runner, allocator: str, found: Best, edited: Proposals | str) -> Iterator[str]:

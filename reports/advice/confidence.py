@@ -33,6 +33,11 @@ class OtherOrders:
         """Whether another order could need more, but none was tried."""
         return not self.tried and (self.steps < FEWEST_STEPS or self.kinds > 1)
 
+    def note(self, failed: int | None) -> str:
+        """On how many of them a request fails; "" for none."""
+        tried = units.count(self.tried, "other order")
+        return f"fails with the steps in {failed} of {tried}" if failed else ""
+
     def sentence(self, failed: int | None, choice: str = "it") -> str:
         """Whether a choice completes them, or why none was tried.
 

@@ -17,9 +17,7 @@ _SETTINGS = {
 
 
 _WITHOUT_NUMBERS = {
-    "the host": (
-        "The memory of the host ran out, not that of a GPU, and the system ended a process."
-    ),
+    "the host": "The memory of the host ran out, not that of a GPU; the system ended a process.",
     "a DataLoader": (
         "Workers of a DataLoader ran out of shared memory of the host (/dev/shm), not of memory of"
         " a GPU."
@@ -300,9 +298,7 @@ def _sum(error: ErrorText) -> str:
 
 
 def _free(error: ErrorText, found: ErrorVerdict) -> str:
-    if found.limited or error.limit_leaves:
-        return "the limit leaves"
-    return "are free on the card"
+    return "the limit leaves" if found.limited or error.limit_leaves else "are free on the card"
 
 
 def _least(error: ErrorText, found: ErrorVerdict) -> list[str]:

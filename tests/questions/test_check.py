@@ -2,6 +2,7 @@
 """allocbench check: the right verdict, the same numbers as fit, and remedies that hold."""
 
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -106,6 +107,34 @@ def test_a_setting_that_helps_is_that_of_recommend() -> None:
     assert [one.kind for one in others] == ["card"]
     assert others[0].change == run.card("caching") == answer.card
     assert advice.allocator == "caching"
+
+
+@pytest.mark.parametrize(("seed", "failed"), [(12, 0), (34, 1)])
+def test_a_setting_that_fails_with_the_steps_in_another_order(seed: int, failed: int) -> None:
+    rng, events = Random(seed), list[Event]()
+    for step in range(5):
+        live = set[int]()
+        events.append((MARK, 0, 0))
+        for number in range(6 * step, 6 * step + 6):
+            events.append((ALLOC, number, rng.randrange(3, 40) * MIB))
+            live.add(number)
+            if rng.random() < 0.3:
+                live.remove(freed := rng.choice(sorted(live)))
+                events.append((FREE, freed, 0))
+        events += [(FREE, one, 0) for one in sorted(live)]
+    trace = make(events, labels=("step",))
+    device = (
+        f"sim:{Runner(trace, 'sim:1GiB').min_capacity('caching:conf=expandable_segments:True')}"
+    )
+    answer = check(trace, device, everything=True)
+    (setting,) = [one.change for one in answer.remedies if one.kind == "setting"]
+    others = Runner(trace, device).other_orders(3, 0)
+    assert sum(not order.completes(setting) for order in others) == failed
+    warning = f"With the steps in another order, this setting completes {3 - failed} of 3 traces."
+    assert (warning in answer.unknown) == bool(failed)
+    assert answer.rest is not None
+    (tried,) = [one for one in answer.rest.trials if one.change == setting]
+    assert (tried.fits, "in 1 of 3 other orders" in tried.note) == (True, bool(failed))
 
 
 def test_a_setting_may_make_a_smaller_card_enough() -> None:
