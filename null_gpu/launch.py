@@ -143,7 +143,7 @@ def session(device: str | None, limits: Limits) -> Iterator[Session]:
     if not is_null(device):
         raise SpecError(f"--device {device}: write null:CARD, or leave it out for a real GPU")
     described = read(device)
-    with tempfile.TemporaryDirectory(prefix="allocbench-null-") as folder:
+    with tempfile.TemporaryDirectory(prefix="allocbench-", ignore_cleanup_errors=True) as folder:
         machine = Machine(described.name, environment(described, folder, limits))
         made = Session(machine, Path(folder))
         yield made

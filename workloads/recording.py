@@ -109,7 +109,8 @@ def record(
             "no CUDA device: a recording needs an NVIDIA GPU and its driver, or a null GPU: "
             "--device null:h100"
         )
-    with tempfile.TemporaryDirectory() as folder:
+    # A process that goes on, such as a tracker of multiprocessing, may write into it to the end.
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         inherited = {**os.environ, **(variables or {}), **(machine.environment if machine else {})}
         modules = os.pathsep.join(filter(None, (*path, inherited.get("PYTHONPATH"))))
         environment = inherited | {

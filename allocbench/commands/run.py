@@ -105,7 +105,7 @@ def run(
         raise UsageError(why)
 
     with (
-        tempfile.TemporaryDirectory(prefix="allocbench-") as folder,
+        tempfile.TemporaryDirectory(prefix="allocbench-", ignore_cleanup_errors=True) as folder,
         launch.session(device, launch.Limits(steps, timeout, launch.values_of(value))) as session,
     ):
         machine = session.machine

@@ -3,6 +3,7 @@
 
 import shlex
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -142,6 +143,25 @@ assert "torch" not in sys.modules and "multiprocessing" not in sys.modules
 def main():
     exec({TRAIN!r})
 main()
+"""
+    assert rows(record(program)["t"]) == TRACE
+
+
+def test_a_process_may_write_while_its_recording_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    writes = """if True:
+        import itertools, os, sys, time
+        end = time.monotonic() + 5
+        for number in itertools.takewhile(lambda _: time.monotonic() < end, itertools.count()):
+            open(f"{sys.argv[1]}/late-{number}", "w").close()
+    """
+    program = f"""
+import os, subprocess, sys
+line = [sys.executable, "-IS", "-c", {writes!r}, os.environ["ALLOCBENCH_RECORD"]]
+subprocess.Popen(line, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+exec({TRAIN!r})
 """
     assert rows(record(program)["t"]) == TRACE
 
