@@ -28,6 +28,8 @@ def find(name: str) -> Callable[[SegmentSource], External]:
     Raises SpecError if the class or a method is missing, or if the module cannot be imported.
     """
     module_name, _, class_name = name.rpartition(":")
+    if not module_name:
+        raise SpecError(f"class '{name}' has no module: write MODULE:CLASS or FILE.py:CLASS")
     try:
         found = getattr(_module(module_name), class_name, None)
     except SpecError:

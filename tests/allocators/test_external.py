@@ -281,6 +281,10 @@ def test_memory_error_refuses_a_request_and_nothing_else(classes: str) -> None:
         ("{}:BeginsBadly", "raised MemoryError: no room"),
         ("{}:NoFree", "has no method 'free'"),
         ("{}:Nothing", "has no class 'Nothing'"),
+        (
+            "external:class=no_such_module.Pool",
+            "class 'no_such_module.Pool' has no module: write MODULE:CLASS",
+        ),
         ("no_such_module:Pool", "no module is called 'no_such_module'"),
         ("/no/such/file.py:Pool", "there is no file"),
         ("/no/such/file.so", "cannot read the library"),
